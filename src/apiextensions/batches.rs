@@ -18,9 +18,8 @@ use tokio::time::Instant;
 use super::converted::{Awaited, Claim, Form};
 use super::versions::Versions;
 use crate::api::{ColumnSet, EventType, Object};
-use crate::registry::Resource;
-use crate::registry::conversion::{ConversionError, is_in_version};
-use crate::registry::guaranteed_update::{encode, parse};
+use crate::registry::stored_form::{encode, parse};
+use crate::registry::{ConversionError, has_api_version};
 
 /// How much goes into one review, in bytes of what is stored, or one object more: some hundred objects of the
 /// usual size, which is enough to make the call cheap.
@@ -49,17 +48,24 @@ impl Presented {
     }
 }
 
+/// The version that cached objects are converted to.
+#[derive(Clone, Copy)]
+pub(super) struct PresentedVersion<'a> {
+    pub(super) api_version: &'a str,
+    /// The number of the version in its definition.
+    pub(super) ordinal: u32,
+    pub(super) columns: &'a Arc<ColumnSet>,
+}
+
 impl Versions {
-    /// Objects of a cache, each about to be told as an event of its type, as clients of `resource` see them.
-    /// `ordinal` is the number of its version.
+    /// Objects of a cache, each about to be told as an event of its type, in the version `version`.
     /// Cancel safe: the batch under way is made all the same, for the next who asks.
     ///
     /// # Errors
     /// One of them cannot be converted.
-    pub(crate) async fn present(
+    pub(super) async fn present(
         self: &Arc<Self>,
-        resource: &Resource,
-        ordinal: u32,
+        version: PresentedVersion<'_>,
         objects: Vec<Told>,
     ) -> Result<Vec<Arc<Object>>, ConversionError> {
         if !self.ask_a_webhook() {
@@ -69,12 +75,12 @@ impl Versions {
         let mut waiting = Vec::new();
         let (mut claims, mut bytes) = (Vec::new(), 0);
         for (event_type, object) in objects {
-            if is_in_version(resource, object.body_slice()) {
+            if has_api_version(object.body_slice(), version.api_version) {
                 waiting.push(Presented::AsItIs(object));
                 continue;
             }
             let (awaited, claim) = self.converted.ask(Form {
-                version: ordinal,
+                version: version.ordinal,
                 key: object.key().clone(),
                 at: object.resource_version(),
                 deleted: event_type == EventType::Deleted,
@@ -85,14 +91,14 @@ impl Versions {
                 claims.push((claim, (event_type, object)));
             }
             if bytes >= REVIEW_BYTES_MAX {
-                self.make(resource, std::mem::take(&mut claims));
+                self.make(version, std::mem::take(&mut claims));
                 bytes = 0;
                 for one in waiting.drain(..) {
                     presented.push(one.object().await?);
                 }
             }
         }
-        self.make(resource, claims);
+        self.make(version, claims);
         for one in waiting {
             presented.push(one.object().await?);
         }
@@ -100,14 +106,14 @@ impl Versions {
     }
 
     /// Has what was claimed made.
-    fn make(self: &Arc<Self>, resource: &Resource, claims: Vec<(Claim, Told)>) {
+    fn make(self: &Arc<Self>, version: PresentedVersion<'_>, claims: Vec<(Claim, Told)>) {
         if claims.is_empty() {
             return;
         }
         let batch = Batch {
             versions: self.clone(),
-            to: resource.api_version(),
-            columns: resource.columns.clone(),
+            to: version.api_version.to_owned(),
+            columns: version.columns.clone(),
         };
         let token = self.tasks.token();
         self.tasks.spawn("conversion", async move {

@@ -10,7 +10,7 @@ use super::schema::Compiler;
 use super::structural;
 use crate::admission::client_problems;
 use crate::api::StatusCause;
-use crate::registry::error::Causes;
+use crate::registry::Causes;
 use crate::registry::names::NameRule;
 
 /// How many fields of a version can be selected by.

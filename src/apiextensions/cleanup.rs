@@ -21,8 +21,8 @@ use crate::api::{
     DeleteOptions, ListOptions, Preconditions, PropagationPolicy, SelectionPredicate,
 };
 use crate::cacher::ReadError;
-use crate::registry::guaranteed_update::{Change, Current, Place};
 use crate::registry::{ApiError, Deleted, Registry, Target, metadata};
+use crate::registry::{Change, Current, ObjectLocation};
 
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -87,9 +87,9 @@ pub(super) fn start(registry: &Arc<Registry>, definitions: &Arc<Definitions>, na
     }
     let (registry, name) = (registry.clone(), name.to_owned());
     let state = definitions.clone();
-    let token = registry.tasks.token();
+    let token = registry.tasks().token();
     registry
-        .tasks
+        .tasks()
         .clone()
         .spawn("custom-resource-cleanup", async move {
             // What is left when the server stops is found again at the next start.
@@ -144,8 +144,8 @@ async fn clean_up(registry: &Registry, definitions: &Definitions, name: &str) {
 
 /// One pass over a definition: whether there is nothing more to do about it.
 async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
-    let place = Place::new(&definitions(registry), None, name)?;
-    let current = match registry.read_stored(&place).await {
+    let location = ObjectLocation::new(&definitions(registry), None, name)?;
+    let current = match registry.read_stored(&location).await {
         Ok(current) => current,
         Err(error) if error.is_not_found() => return Ok(true),
         Err(error) => return Err(error),
@@ -158,13 +158,13 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
         let message = "CustomResource deletion is in progress";
         say(
             registry,
-            &place,
+            &location,
             &uid,
             "InstanceDeletionInProgress",
             message,
         )
         .await?;
-        if !empty(registry, &place, &current).await? {
+        if !empty(registry, &location, &current).await? {
             return Ok(false);
         }
         ("InstanceDeletionCompleted", "removed all instances")
@@ -185,7 +185,7 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
             false => Change::Put(object),
         }
     };
-    write_edited(registry, &place, finish).await?;
+    write_edited(registry, &location, finish).await?;
     Ok(true)
 }
 
@@ -216,7 +216,7 @@ fn is_served(registry: &Registry, definition: &Current) -> bool {
 
 async fn say(
     registry: &Registry,
-    place: &Place,
+    location: &ObjectLocation,
     uid: &str,
     reason: &str,
     message: &str,
@@ -228,12 +228,16 @@ async fn say(
         }
         Change::Put(object)
     };
-    write_edited(registry, place, edit).await
+    write_edited(registry, location, edit).await
 }
 
 /// Deletes what there is of a definition: whether there was nothing. Only a pass that finds nothing
 /// proves that nothing is left.
-async fn empty(registry: &Registry, place: &Place, definition: &Current) -> Result<bool, ApiError> {
+async fn empty(
+    registry: &Registry,
+    location: &ObjectLocation,
+    definition: &Current,
+) -> Result<bool, ApiError> {
     let uid = metadata::text(&definition.value, "uid");
     let read = Definition::deserialize(&definition.value)
         .map_err(|error| ReadError::Undecodable(error.to_string()))?;
@@ -254,7 +258,7 @@ async fn empty(registry: &Registry, place: &Place, definition: &Current) -> Resu
         let list = cache.list(&SelectionPredicate::default(), &options).await?;
         found |= !list.items.is_empty();
         // What was listed while the definition was there is its own, and goes by its uid.
-        if !is_being_cleaned(&registry.read_stored(place).await?.value, uid) {
+        if !is_being_cleaned(&registry.read_stored(location).await?.value, uid) {
             return Ok(false);
         }
         let deletes = list.items.into_iter().map(|object| {

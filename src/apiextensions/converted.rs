@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::versions::REVIEW_TIMEOUT;
 use crate::api::{Object, ObjectKey, ResourceVersion};
-use crate::registry::conversion::ConversionError;
+use crate::registry::ConversionError;
 
 /// How much of the objects of all definitions is kept in other versions than they are stored in: some twenty
 /// thousand of the usual size.

@@ -16,8 +16,8 @@ use super::definition::{Definition, Names};
 use super::{Custom, Definitions, Versions, checks, cleanup, resources, write_edited};
 use crate::api::{EventType, ListOptions, Object, ResourceVersion, SelectionPredicate};
 use crate::cacher::{CacheWatcher, WatchItem};
-use crate::registry::guaranteed_update::{Change, Place};
 use crate::registry::{ApiError, Registry, Resource, metadata};
+use crate::registry::{Change, ObjectLocation};
 
 /// How long until a watch that failed, or a status that could not be written, is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ struct WithStatus {
 
 /// Follows, until the registry's tasks are cancelled.
 pub(super) async fn follow(registry: Arc<Registry>, state: Arc<Definitions>) {
-    let token = registry.tasks.token();
+    let token = registry.tasks().token();
     tokio::select! {
         // Stopping comes first: everything here is worked out again at the next start.
         biased;
@@ -210,7 +210,7 @@ impl Following {
             let mut members: Vec<String> = members.map(|(name, _)| name.clone()).collect();
             // Who has been accepted before comes first, so that new ones find the names taken.
             members.sort_by_key(|name| !self.known[name].definition.has(NAMES_ACCEPTED));
-            let builtins = resources::names_of(&registry.builtins, &group);
+            let builtins = resources::names_of(registry.builtins(), &group);
             let mut accepted: BTreeMap<String, Names> = members
                 .iter()
                 .map(|name| (name.clone(), self.known[name].accepted()))
@@ -288,7 +288,7 @@ async fn make(
     names: Names,
     versions: Option<Arc<Versions>>,
 ) -> Option<(Vec<Arc<Resource>>, Arc<Versions>, Option<String>)> {
-    let (client, tasks) = (registry.webhooks.clone(), registry.tasks.clone());
+    let (client, tasks) = (registry.webhooks().clone(), registry.tasks().clone());
     let pool = state.converted.clone();
     let types = registry.types().clone();
     let body_strategy = definitions(registry).strategy.clone();
@@ -299,7 +299,7 @@ async fn make(
         (all, versions, checks::violations(&definition))
     };
     let made = registry
-        .tasks
+        .tasks()
         .spawn_blocking("custom-resource-schemas", make);
     // A panic is the group's end, and is told there.
     made.await
@@ -366,7 +366,7 @@ impl Known {
         let Some(verdict) = &self.verdict else {
             return Ok(());
         };
-        let place = Place::new(&definitions(registry), None, name)?;
+        let location = ObjectLocation::new(&definitions(registry), None, name)?;
         let own = &self.definition.metadata;
         let now = metadata::now().to_string();
         let edit = |current: &Value| {
@@ -379,6 +379,6 @@ impl Known {
             }
             Change::Put(object)
         };
-        write_edited(registry, &place, edit).await
+        write_edited(registry, &location, edit).await
     }
 }

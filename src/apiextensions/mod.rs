@@ -46,10 +46,10 @@ use self::definition::Scale;
 use self::schema::Schema;
 use self::write_barrier::WriteBarrier;
 use crate::api::ResourceVersion;
-use crate::registry::guaranteed_update::{Change, Current, Decide, Place};
-use crate::registry::provider::ResourceProvider;
-use crate::registry::strategy::{Rules, Strategy};
+use crate::registry::ResourceProvider;
 use crate::registry::{ApiError, Registry, Resource};
+use crate::registry::{Change, Current, Decide, ObjectLocation};
+use crate::registry::{Rules, Strategy};
 use crate::schema::KindType;
 
 pub(crate) use self::strategy::DefinitionStrategy;
@@ -87,7 +87,9 @@ pub(crate) struct Custom {
     pub(crate) kind: KindType,
     /// Its `openAPIV3Schema`, null if it has none, as the documents of OpenAPI show it.
     schema: Arc<Value>,
-    /// The same, as objects are held to it.
+    /// Its `apiVersion`.
+    api_version: String,
+    /// The compiled schema.
     structure: Arc<Schema>,
     /// The writes that were decided by this state of the definition.
     writes: WriteBarrier,
@@ -114,7 +116,7 @@ pub(crate) struct CustomResources(pub(crate) Arc<Definitions>);
 impl ResourceProvider for CustomResources {
     fn start(&self, registry: &Arc<Registry>) {
         let following = follow::follow(registry.clone(), self.0.clone());
-        registry.tasks.spawn("custom-resources", following);
+        registry.tasks().spawn("custom-resources", following);
     }
 
     async fn wait_until_started(&self) -> Result<(), ApiError> {
@@ -154,13 +156,13 @@ impl Definitions {
 
 /// A write of the server's own: what it makes of an object that is there.
 struct Edit<'a, F> {
-    place: &'a Place,
+    location: &'a ObjectLocation,
     edit: F,
 }
 
 impl<F: FnMut(&Value) -> Change + Send> Decide for Edit<'_, F> {
     async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
-        let current = current.ok_or_else(|| self.place.not_found())?;
+        let current = current.ok_or_else(|| self.location.not_found())?;
         Ok((self.edit)(&current.value))
     }
 }
@@ -168,11 +170,11 @@ impl<F: FnMut(&Value) -> Change + Send> Decide for Edit<'_, F> {
 /// Writes what `edit` returns for the object at `place`. Does nothing if the object does not exist.
 async fn write_edited(
     registry: &Registry,
-    place: &Place,
+    location: &ObjectLocation,
     edit: impl FnMut(&Value) -> Change + Send,
 ) -> Result<(), ApiError> {
-    let mut edit = Edit { place, edit };
-    match registry.guaranteed_write(place, false, &mut edit).await {
+    let mut edit = Edit { location, edit };
+    match registry.guaranteed_write(location, false, &mut edit).await {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }

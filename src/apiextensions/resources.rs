@@ -12,8 +12,8 @@ use super::write_barrier::WriteBarrier;
 use super::{Custom, Resource, Versions};
 use crate::admission::client::WebhookClient;
 use crate::api::{ColumnSet, FieldColumn};
+use crate::registry::Strategy;
 use crate::registry::Subresource;
-use crate::registry::strategy::Strategy;
 use crate::schema::{KindType, Types};
 use crate::tasks::Tasks;
 
@@ -130,6 +130,7 @@ fn custom(
         }),
         scale: version.subresources.scale.clone(),
         printer: Printer::new(version),
+        api_version: format!("{group}/{name}"),
         ordinal,
         served: version.served,
         stores: false,
@@ -238,7 +239,7 @@ pub(super) fn names_of(builtins: &[Arc<Resource>], group: &str) -> Vec<Names> {
 mod tests {
     use super::*;
     use crate::admission::client::ServiceResolver;
-    use crate::registry::strategy::Plain;
+    use crate::registry::Plain;
 
     #[derive(Debug)]
     struct NoServices;

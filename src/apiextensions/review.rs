@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::registry::error::Causes;
+use crate::registry::Causes;
 use crate::registry::{metadata, names};
 
 const KIND: &str = "ConversionReview";

@@ -11,18 +11,17 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::batches::PresentedVersion;
 use super::{Custom, Definitions, SETTLED_WITHIN, checks, cleanup, definition, schema};
-use crate::api::{EventType, Object, UserInfo};
+use crate::api::{ColumnSet, EventType, Object, UserInfo};
 use crate::cacher::{ReadError, StoredTransform};
-use crate::registry::conversion::{ConversionError, VersionConverter};
-use crate::registry::error::Causes;
-use crate::registry::scale::ScalePaths;
-use crate::registry::strategy::{
-    Rules, SchemaValidator, Strategy, has_status, put, reset_unwritable,
-};
+use crate::registry::Causes;
+use crate::registry::ScalePaths;
 use crate::registry::table_columns::TableColumn;
-use crate::registry::{ApiError, Registry, Resource};
+use crate::registry::{ApiError, Resource, Rules, SchemaValidator, Strategy, put};
+use crate::registry::{ConversionError, VersionConverter};
 use crate::schema::KindType;
+use crate::tasks::Tasks;
 
 impl Custom {
     /// The rules of all custom resources.
@@ -100,7 +99,7 @@ impl Strategy for Custom {
     }
 
     fn prepare_for_create(&self, resource: &Resource, _user: &UserInfo, object: &mut Value) {
-        if has_status(resource) {
+        if resource.has_status() {
             put(object, "status", None);
         }
     }
@@ -177,10 +176,15 @@ impl VersionConverter for Custom {
 
     async fn present(
         &self,
-        resource: &Resource,
+        columns: &Arc<ColumnSet>,
         objects: Vec<(EventType, Arc<Object>)>,
     ) -> Result<Vec<Arc<Object>>, ConversionError> {
-        self.versions.present(resource, self.ordinal, objects).await
+        let version = PresentedVersion {
+            api_version: &self.api_version,
+            ordinal: self.ordinal,
+            columns,
+        };
+        self.versions.present(version, objects).await
     }
 }
 
@@ -192,7 +196,7 @@ impl SchemaValidator for Custom {
 
     async fn validate(
         &self,
-        registry: &Registry,
+        tasks: &Tasks,
         old: Option<&Value>,
         object: &Value,
         causes: &mut Causes,
@@ -202,7 +206,7 @@ impl SchemaValidator for Custom {
             return Ok(());
         }
         let (structure, object, old) = (self.structure.clone(), object.clone(), old.cloned());
-        validate_aside(registry, causes, move |causes| {
+        validate_aside(tasks, causes, move |causes| {
             schema::validate(&structure, &object, old.as_ref(), causes);
         })
         .await
@@ -212,17 +216,15 @@ impl SchemaValidator for Custom {
 /// Validates in a thread of its own: rules may take as long as their budget allows, and a definition may have
 /// thousands of them to be compiled.
 async fn validate_aside(
-    registry: &Registry,
+    tasks: &Tasks,
     causes: &mut Causes,
     validate: impl FnOnce(&mut Causes) + Send + 'static,
 ) -> Result<(), ApiError> {
-    let validating = registry
-        .tasks
-        .spawn_blocking("custom-resource-checks", move || {
-            let mut causes = Causes::default();
-            validate(&mut causes);
-            causes
-        });
+    let validating = tasks.spawn_blocking("custom-resource-checks", move || {
+        let mut causes = Causes::default();
+        validate(&mut causes);
+        causes
+    });
     // It fails if it panics, which the group of tasks reports, or if it does not begin any more.
     let found = validating.await.map_err(|_| ReadError::Stopped)?;
     found
@@ -253,7 +255,7 @@ impl Strategy for DefinitionStrategy {
         stored: &Value,
         object: &mut Value,
     ) {
-        reset_unwritable(resource, subresource, stored, object);
+        resource.reset_unwritable(subresource, stored, object);
         if subresource.is_none() {
             definition::prepare_update(object);
         }
@@ -294,13 +296,13 @@ impl SchemaValidator for DefinitionStrategy {
 
     async fn validate(
         &self,
-        registry: &Registry,
+        tasks: &Tasks,
         old: Option<&Value>,
         object: &Value,
         causes: &mut Causes,
     ) -> Result<(), ApiError> {
         let (object, old) = (object.clone(), old.cloned());
-        validate_aside(registry, causes, move |causes| {
+        validate_aside(tasks, causes, move |causes| {
             checks::problems(&object, old.as_ref(), causes);
         })
         .await

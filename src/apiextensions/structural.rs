@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::schema::{Compiler, rule_problems, unknown_names, validate};
 use crate::api::StatusCause;
 use crate::cel::Program;
-use crate::registry::error::Causes;
+use crate::registry::Causes;
 
 /// How deeply schemas may nest; no deeper than the objects that they describe.
 const DEPTH_MAX: usize = 100;

@@ -23,7 +23,7 @@ use super::review::Review;
 use super::schema::Schema;
 use crate::admission::client::{ClientConfig, WebhookClient, WebhookError};
 use crate::cacher::StoredTransform;
-use crate::registry::conversion::ConversionError;
+use crate::registry::ConversionError;
 use crate::schema::KindType;
 use crate::tasks::Tasks;
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::WriteOptions;
-use crate::registry::guaranteed_update::Place;
-use crate::registry::{ApiError, Registry, Resource, Target, create, update};
+use crate::registry::ObjectLocation;
+use crate::registry::{ApiError, Registry, Resource, Target};
 use crate::services::ServiceRanges;
 
 const NAME: &str = "kubernetes";
@@ -134,9 +134,9 @@ async fn put(
     mut object: Value,
     same: impl Fn(&Value) -> bool,
 ) -> Result<(), ApiError> {
-    let place = Place::new(resource, Some(NAMESPACE), NAME)?;
+    let location = ObjectLocation::new(resource, Some(NAMESPACE), NAME)?;
     let options = WriteOptions::default();
-    match registry.read_stored(&place).await {
+    match registry.read_stored(&location).await {
         Ok(current) if same(&current.value) => Ok(()),
         Ok(_) => {
             // A service keeps its address, whatever the range is by now.
@@ -149,12 +149,10 @@ async fn put(
                 name: NAME.to_owned(),
                 subresource: None,
             };
-            update::update(registry, &target, object, &options)
-                .await
-                .map(drop)
+            registry.update(&target, object, &options).await.map(drop)
         }
         Err(error) if error.is_not_found() => {
-            let created = create::create(registry, resource, Some(NAMESPACE), object, &options);
+            let created = registry.create(resource, Some(NAMESPACE), object, &options);
             match created.await {
                 // Another server was faster.
                 Ok(_) | Err(ApiError::AlreadyExists { .. }) => Ok(()),

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::admission::{QuotaUsage, ResourceList, parse_resources};
 use crate::api::{GetOptions, ListOptions, Object, ObjectKey, WriteOptions};
 use crate::cacher::ReadError;
-use crate::registry::{ApiError, Registry, Resource, Target, metadata, read, update};
+use crate::registry::{ApiError, Registry, Resource, Target, metadata};
 
 /// How often a quota is counted again if it is charged meanwhile.
 const COUNTS_MAX: usize = 10;
@@ -48,15 +48,16 @@ impl QuotaBaseline {
 /// Returns the resources whose objects the limits of a quota are about.
 pub(crate) fn resources_of_quota(registry: &Registry, quota: &Value) -> Vec<Arc<Resource>> {
     let usage = QuotaUsage::new(quota);
-    let table = registry.table.load();
-    let is_counted = |resource: &&Arc<Resource>| {
-        let preferred = table.preferred(&resource.group, &resource.plural);
+    let is_counted = |resource: &Arc<Resource>| {
+        let preferred = registry.preferred_resource(&resource.group, &resource.plural);
         resource.namespaced
             && resource.is_stored()
-            && preferred.is_some_and(|preferred| Arc::ptr_eq(preferred, resource))
+            && preferred.is_some_and(|preferred| Arc::ptr_eq(&preferred, resource))
             && usage.is_about(&resource.group, &resource.plural)
     };
-    table.all().iter().filter(is_counted).cloned().collect()
+    let mut resources = registry.resources();
+    resources.retain(is_counted);
+    resources
 }
 
 /// Returns true if the status of a quota cannot be right: it is of another spec, or says nothing of a limit.
@@ -118,7 +119,7 @@ pub(crate) async fn count_quota(
         let is_more = usage.keep_charged(&value, is_stored.then_some(&before.used));
         if !usage.is_status_of(&value) {
             value["status"] = usage.status();
-            match update::update(registry, &status, value.clone(), options).await {
+            match registry.update(&status, value.clone(), options).await {
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => continue,
                 Err(ApiError::Conflict { .. }) => continue,
@@ -134,12 +135,12 @@ pub(crate) async fn count_quota(
         }
         return Ok(Some(IN_FLIGHT));
     }
-    Err(update::modified(&quota.resource, &quota.name))
+    Err(ApiError::modified(&quota.resource, &quota.name))
 }
 
 /// Returns the quota as it is stored; `None` if it does not exist.
 async fn read_quota(registry: &Registry, target: &Target) -> Result<Option<Value>, ApiError> {
-    match read::get(registry, target, GetOptions::default()).await {
+    match registry.get(target, GetOptions::default()).await {
         Ok(found) => value_of(&found).map(Some),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -152,7 +153,7 @@ async fn usage_of_quota(registry: &Registry, quota: &Value) -> Result<QuotaUsage
     let namespace = metadata::text(quota, "namespace");
     for resource in resources_of_quota(registry, quota) {
         let all = ListOptions::default();
-        let list = read::list(registry, &resource, Some(namespace), &all).await?;
+        let list = registry.list(&resource, Some(namespace), &all).await?;
         let objects = list.items.iter().map(|object| value_of(object));
         let objects: Vec<Value> = objects.collect::<Result<_, _>>()?;
         let (group, plural) = (&resource.group, &resource.plural);

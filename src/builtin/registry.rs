@@ -64,6 +64,7 @@ pub fn new_registry_with_config(
     let parts = Parts {
         resources: subresources::among(&stored, &virtual_resources),
         provider: Arc::new(CustomResources(dependencies.definitions)),
+        post_handler: Arc::new(subresources::Posts),
         services: |registry| Arc::new(webhook_endpoints::ServiceEndpoints(registry)),
         caches: config.caches,
         plugins: config.plugins,

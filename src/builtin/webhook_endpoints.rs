@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::admission::client::ServiceResolver;
 use crate::api::{ListOptions, Object};
-use crate::registry::guaranteed_update::Place;
-use crate::registry::{Registry, read};
+use crate::registry::ObjectLocation;
+use crate::registry::Registry;
 
 /// Resolves Services to ready endpoints, and those of type ExternalName to their host.
 #[derive(Debug)]
@@ -77,8 +77,9 @@ async fn read_core(
     let resource = registry
         .resource("", "v1", plural)
         .ok_or("it is not served")?;
-    let place = Place::new(&resource, Some(namespace), name).map_err(|e| e.to_string())?;
-    match registry.read_stored(&place).await {
+    let location =
+        ObjectLocation::new(&resource, Some(namespace), name).map_err(|e| e.to_string())?;
+    match registry.read_stored(&location).await {
         Ok(current) => Ok(Some(current.value)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error.to_string()),
@@ -94,7 +95,7 @@ async fn slices(registry: &Registry, namespace: &str, service: &str) -> Result<V
         labels: labels.parse().map_err(|error| format!("{error}"))?,
         ..ListOptions::default()
     };
-    let list = read::list(registry, &resource, Some(namespace), &options).await;
+    let list = registry.list(&resource, Some(namespace), &options).await;
     let list = list.map_err(|error| error.to_string())?;
     let value = |object: &Arc<Object>| serde_json::from_slice(object.body_slice());
     let values = list.items.iter().map(value).collect::<Result<_, _>>();

@@ -1,5 +1,4 @@
-//! Ages and durations as kubectl prints them: two units at most, coarser the longer it is. It does
-//! not read objects; which time is shown where is the printers' business.
+//! Ages and durations as kubectl prints them: at most two units, which are coarser for longer durations.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -9,10 +8,10 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY_HOURS: i64 = 24;
 const YEAR_DAYS: i64 = 365;
 
-/// A duration of `seconds` as people read it: `119s`, `2m3s`, `10m`, `3h5m`, `2d1h`, `8d`, `2y3d`.
+/// Formats a duration of `seconds`: `119s`, `2m3s`, `10m`, `3h5m`, `2d1h`, `8d`, `2y3d`.
 ///
 /// Slightly negative durations are clock skew and read as zero; more than a second is `<invalid>`.
-pub(crate) fn human_duration(seconds: i64) -> String {
+pub fn human_duration(seconds: i64) -> String {
     if seconds < -1 {
         return "<invalid>".to_owned();
     }
@@ -47,21 +46,21 @@ fn two(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
     }
 }
 
-/// The time in `value`, an RFC 3339 text.
-pub(crate) fn time(value: &Value) -> Option<Timestamp> {
+/// Returns the time in `value`, an RFC 3339 text.
+pub fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-/// How long ago `then` was; `<unknown>` without it.
-pub(crate) fn age(then: Option<Timestamp>, now: Timestamp) -> String {
+/// Formats the time since `then`; `<unknown>` if that is absent.
+pub fn age(then: Option<Timestamp>, now: Timestamp) -> String {
     then.map_or_else(
         || "<unknown>".to_owned(),
         |then| human_duration(between(then, now)),
     )
 }
 
-/// Whole seconds from `start` to `end`, towards zero.
-pub(crate) fn between(start: Timestamp, end: Timestamp) -> i64 {
+/// Returns the whole seconds from `start` to `end`, rounded towards zero.
+pub fn between(start: Timestamp, end: Timestamp) -> i64 {
     end.duration_since(start).as_secs()
 }
 

@@ -1,5 +1,5 @@
-//! Server-side apply (KEP-555): somebody says all that it wants of an object, which is made if it is not
-//! there. What becomes of the object's fields is told by `managers`; then it is written like others.
+//! Server-side apply (KEP-555): a field manager sends its complete configuration of an object, which is created if it does
+//! not exist. `field_managers` merges the configuration; the result is written as an update is.
 
 use std::sync::Arc;
 
@@ -7,64 +7,69 @@ use serde_json::Value;
 
 use super::allocator::WriteId;
 use super::create_authorization::authorize_create;
-use super::guaranteed_update::{Change, Current, Decide, Place};
-use super::pipeline::Writing;
-use super::subresource;
-use super::{ApiError, Registry, Target, update};
+use super::error::ApiError;
+use super::guaranteed_update::{Change, Decide};
+use super::location::ObjectLocation;
+use super::pipeline::Pipeline;
+use super::registry::Registry;
+use super::stored_form::Current;
+use super::target::Target;
+use super::{preconditions, scale};
 use crate::api::{Object, WriteOptions};
 
-/// Also says whether the object was made.
+/// Applies `config`. Also returns whether the object was created.
 pub(crate) async fn apply(
     registry: &Registry,
     target: &Target,
     config: &Value,
     options: &WriteOptions,
 ) -> Result<(Arc<Object>, bool), ApiError> {
-    update::check_subresource(target, "patch")?;
-    let place = Place::of(target)?;
+    preconditions::check_subresource(target, "patch")?;
+    let location = ObjectLocation::of(target)?;
     if !config.is_object() {
         return Err(ApiError::BadRequest(format!(
             "an applied configuration must be an object, not {config}"
         )));
     }
     let mut write = Applying {
-        writing: Writing::new(registry, target, options),
+        pipeline: Pipeline::new(registry, target, options),
         config,
         created: false,
     };
     let written = registry
-        .guaranteed_write(&place, options.dry_run, &mut write)
+        .guaranteed_write(&location, options.dry_run, &mut write)
         .await?;
-    let object = subresource::shown(target, written.into_object())?;
+    let object = scale::shown(target, written.into_object())?;
     Ok((object, write.created))
 }
 
+/// A server-side apply.
 struct Applying<'a> {
-    writing: Writing<'a>,
+    pipeline: Pipeline<'a>,
     config: &'a Value,
-    /// Whether it made the object.
+    /// The write created the object.
     created: bool,
 }
 
 impl Decide for Applying<'_> {
     async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
-        let Target { resource, name, .. } = self.writing.target;
+        let Target { resource, name, .. } = self.pipeline.target;
         self.created = current.is_none();
         let Some(current) = current else {
             return self.create().await;
         };
-        let applied = self.writing.apply(Some(current), self.config).await?;
-        update::check_uid(resource, name, Some(current), &applied)?;
-        update::check_version(resource, name, current, &applied)?;
-        self.writing.follow(current, applied).await
+        let applied = self.pipeline.apply(Some(current), self.config).await?;
+        preconditions::check_uid(resource, name, Some(current), &applied)?;
+        preconditions::check_version(resource, name, current, &applied)?;
+        self.pipeline.replace_with_applied(current, applied).await
     }
 
-    fn is_about_managers(&self) -> bool {
+    fn requires_managed_fields(&self) -> bool {
         true
     }
 
     fn write_id(&self) -> Option<WriteId> {
-        Some(self.writing.id)
+        Some(self.pipeline.id)
     }
 }
 
@@ -75,25 +80,25 @@ impl Applying<'_> {
             name,
             subresource,
             ..
-        } = self.writing.target;
+        } = self.pipeline.target;
         if subresource.is_some() {
             return Err(ApiError::not_found(resource, name));
         }
-        let (registry, options) = (self.writing.registry, self.writing.options);
-        authorize_create(registry, self.writing.target, options).await?;
-        let applied = self.writing.apply(None, self.config).await?;
+        let (registry, options) = (self.pipeline.registry, self.pipeline.options);
+        authorize_create(registry, self.pipeline.target, options).await?;
+        let applied = self.pipeline.apply(None, self.config).await?;
         if let Some(uid) = applied["metadata"]["uid"]
             .as_str()
             .filter(|u| !u.is_empty())
         {
-            let why = format!(
+            let detail = format!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was \
                  found"
             );
-            return Err(ApiError::conflict(resource, name, why));
+            return Err(ApiError::conflict(resource, name, detail));
         }
         resource.strategy.check_creatable()?;
-        let draft = self.writing.draft_applied(applied).await?;
-        self.writing.complete(draft).await.map(Change::Put)
+        let draft = self.pipeline.draft_applied(applied).await?;
+        self.pipeline.complete(draft).await.map(Change::Put)
     }
 }

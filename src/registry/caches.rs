@@ -5,35 +5,45 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
-use super::table::Table;
-use super::{ApiError, Registry, Resource};
+use super::error::ApiError;
+use super::resource::Resource;
+use super::table::{Table, has_same_fields};
 use crate::api::{ColumnSet, Object, ObjectKey};
-use crate::cacher::{CachedResource, Cacher, StoredTransform};
-use crate::storage::Metered;
+use crate::cacher::{CachedResource, Cacher, CacherConfig, StoredTransform};
+use crate::metrics::Metrics;
+use crate::storage::{Metered, Storage};
 use crate::tasks::Tasks;
 
-/// By storage prefix, because resources that share one share a cache. Bounded by the table.
-#[derive(Debug, Default)]
+/// The table of the served resources and their caches, by storage prefix, because resources that share one share a cache.
+#[derive(Debug)]
 pub(crate) struct Caches {
+    storage: Arc<dyn Storage>,
+    metrics: Arc<Metrics>,
+    tasks: Tasks,
+    config: CacherConfig,
+    builtins: Vec<Arc<Resource>>,
+    /// The built-in resources, and the custom resources that are defined now.
+    table: ArcSwap<Table>,
     started: ArcSwap<HashMap<String, Arc<Started>>>,
-    /// The storage as each prefix's resource uses it.
+    /// The storage with the metrics of each prefix's resource.
     stores: ArcSwap<HashMap<String, Arc<Metered>>>,
     /// Held while one of the maps is replaced.
     changing: Mutex<()>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Started {
-    /// Of its resource, with group.
+    /// The plural name of its resource, with the group.
     name: String,
     /// Readiness waits for its first state.
     is_required: bool,
     cacher: Arc<Cacher>,
+    /// The columns of its resource in the present table.
     columns: Arc<ColumnSet>,
-    /// Applies today's schema to what is stored.
+    /// Applies today's schema to stored objects.
     transform: Option<Arc<dyn StoredTransform>>,
     tasks: Tasks,
 }
@@ -41,30 +51,25 @@ struct Started {
 impl Started {
     /// Returns true if a cache that starts for `owner` would be the same.
     fn fits(&self, owner: &Resource) -> bool {
-        let transform = transform_of(owner);
-        let is_same_transform = match (&self.transform, &transform) {
+        has_same_fields(&self.columns, &owner.columns) && self.has_transform_of(owner)
+    }
+
+    /// Returns true if `owner` is the resource in the table that this cache was started or retained for.
+    fn is_of(&self, owner: &Resource) -> bool {
+        Arc::ptr_eq(&self.columns, &owner.columns) && self.has_transform_of(owner)
+    }
+
+    fn has_transform_of(&self, owner: &Resource) -> bool {
+        match (&self.transform, &transform_of(owner)) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
-        };
-        reads_same_fields(&self.columns, &owner.columns) && is_same_transform
+        }
     }
 }
 
 fn transform_of(resource: &Resource) -> Option<Arc<dyn StoredTransform>> {
     let converter = resource.strategy.converter();
     converter.map(|converter| converter.stored_transform())
-}
-
-/// Returns true if both read the same fields, whatever their labels are: each version of a custom resource has labels
-/// of its own.
-fn reads_same_fields(one: &Arc<ColumnSet>, other: &Arc<ColumnSet>) -> bool {
-    let read = |columns: &ColumnSet| -> Vec<_> {
-        let fields = columns.fields().iter();
-        fields
-            .map(|field| (field.path.clone(), field.default.clone()))
-            .collect()
-    };
-    Arc::ptr_eq(one, other) || one == other || read(one) == read(other)
 }
 
 /// Replaces the map by one that `change` was applied to. The caller holds the lock of changes.
@@ -77,12 +82,42 @@ fn replace<V: Clone>(
     map.store(Arc::new(changed));
 }
 
-impl Registry {
-    /// Each started cache by the name of its resource, with the reason if it is not ready; for readiness checks. A
-    /// cache that waits for its first state only counts if every write or the table of resources depends on it:
-    /// others start at any time, and requests for them wait.
-    pub fn cache_readiness(&self) -> Vec<(String, Result<(), String>)> {
-        let started = self.caches.started.load();
+impl Caches {
+    /// Returns the caches of `builtins` over `storage`. They run in tasks of `tasks`.
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        metrics: Arc<Metrics>,
+        tasks: Tasks,
+        config: CacherConfig,
+        builtins: Vec<Arc<Resource>>,
+    ) -> Self {
+        Self {
+            storage,
+            metrics,
+            tasks,
+            config,
+            table: ArcSwap::from_pointee(Table::new(&builtins, Vec::new())),
+            builtins,
+            started: ArcSwap::default(),
+            stores: ArcSwap::default(),
+            changing: Mutex::default(),
+        }
+    }
+
+    /// Returns the table of the served resources.
+    pub(crate) fn table(&self) -> Guard<Arc<Table>> {
+        self.table.load()
+    }
+
+    /// Returns the built-in resources.
+    pub(crate) fn builtins(&self) -> &[Arc<Resource>] {
+        &self.builtins
+    }
+
+    /// Returns each started cache by the name of its resource, with the reason if it is not ready. A cache that waits
+    /// for its first state only counts if it is required.
+    pub(crate) fn readiness(&self) -> Vec<(String, Result<(), String>)> {
+        let started = self.started.load();
         let mut all: Vec<_> = started
             .iter()
             .filter(|(_, started)| started.is_required || !started.cacher.is_starting())
@@ -93,49 +128,53 @@ impl Registry {
             .collect()
     }
 
-    /// Serves these resources beside the built-in ones from now on, and no others. Stops the caches of resources that
-    /// are no longer served or whose objects are selected by other fields or read by another schema, and with them
-    /// their watches.
+    /// Serves `defined` beside the built-in resources from now on, and no others. Stops the caches of resources that
+    /// are no longer served, that have other selectable fields, or whose schema has changed, and ends their watches.
     pub(crate) fn serve_defined(&self, defined: Vec<Arc<Resource>>) {
         let table = Arc::new(Table::new(&self.builtins, defined));
         self.table.store(table.clone());
-        // After the swap: a request that has not seen it yet has started its cache, or will find none to start.
-        let _changing = self.caches.changing.lock();
-        replace(&self.caches.started, |started| {
-            started.retain(|prefix, started| {
-                let fits = table.owner(prefix).is_some_and(|owner| started.fits(owner));
-                if !fits {
-                    started.tasks.cancel();
-                }
-                fits
-            });
-        });
-        replace(&self.caches.stores, |stores| {
+        // The caches follow the table: a request with the old table has started its cache by now, or finds that its
+        // resource is not served.
+        let _changing = self.changing.lock();
+        let retained = |(prefix, started): (&String, &Arc<Started>)| {
+            let Some(owner) = table.owner(prefix).filter(|owner| started.fits(owner)) else {
+                started.tasks.cancel();
+                return None;
+            };
+            let retained = Started {
+                columns: owner.columns.clone(),
+                ..Started::clone(started)
+            };
+            Some((prefix.clone(), Arc::new(retained)))
+        };
+        let started = self.started.load().iter().filter_map(retained).collect();
+        self.started.store(Arc::new(started));
+        replace(&self.stores, |stores| {
             stores.retain(|prefix, _| table.owner(prefix).is_some());
         });
     }
 
-    /// The cache of `resource`, started if it was not yet.
+    /// Returns the cache of `resource`, which starts it if necessary.
     ///
     /// # Errors
-    /// [`ApiError::NotServed`] when its definition was removed or changed meanwhile.
+    /// [`ApiError::NotServed`] if its definition was removed or has changed.
     pub(crate) fn cache(&self, resource: &Resource) -> Result<Arc<Cacher>, ApiError> {
         let table = self.table.load();
-        let owner = owner_of(&table, resource)?;
-        let started = self.caches.started.load();
+        let owner = table.cache_owner(resource)?;
+        let started = self.started.load();
         match started.get(&resource.storage_prefix) {
-            // One that does not fit is about to be stopped by a change of the table.
-            Some(started) if started.fits(owner) => Ok(started.cacher.clone()),
+            // A change of the table is about to stop or to retain any other.
+            Some(started) if started.is_of(owner) => Ok(started.cacher.clone()),
             _ => self.start_cache(resource),
         }
     }
 
     fn start_cache(&self, resource: &Resource) -> Result<Arc<Cacher>, ApiError> {
         let store = self.store(resource);
-        let _changing = self.caches.changing.lock();
+        let _changing = self.changing.lock();
         let table = self.table.load();
-        let owner = owner_of(&table, resource)?;
-        if let Some(started) = self.caches.started.load().get(&resource.storage_prefix) {
+        let owner = table.cache_owner(resource)?;
+        if let Some(started) = self.started.load().get(&resource.storage_prefix) {
             return Ok(started.cacher.clone());
         }
         let transform = transform_of(owner);
@@ -159,54 +198,38 @@ impl Registry {
             transform,
             tasks,
         };
-        replace(&self.caches.started, |started| {
+        replace(&self.started, |started| {
             started.insert(resource.storage_prefix.clone(), Arc::new(new));
         });
         Ok(cacher)
     }
 
-    /// The storage, as `resource` uses it.
+    /// Returns the storage, with the metrics of `resource`.
     pub(crate) fn store(&self, resource: &Resource) -> Arc<Metered> {
-        if let Some(store) = self.caches.stores.load().get(&resource.storage_prefix) {
+        if let Some(store) = self.stores.load().get(&resource.storage_prefix) {
             return store.clone();
         }
-        let _changing = self.caches.changing.lock();
-        if let Some(store) = self.caches.stores.load().get(&resource.storage_prefix) {
+        let _changing = self.changing.lock();
+        if let Some(store) = self.stores.load().get(&resource.storage_prefix) {
             return store.clone();
         }
         let table = self.table.load();
         let owner = table.owner(&resource.storage_prefix);
-        let known = owner.is_some();
+        let is_served = owner.is_some();
         let owner = owner.map_or(resource, |owner| owner);
         let metrics = self.metrics.resource(&owner.group, &owner.plural);
         let store = Metered::new(self.storage.clone(), metrics);
-        if known {
-            replace(&self.caches.stores, |stores| {
+        if is_served {
+            replace(&self.stores, |stores| {
                 stores.insert(resource.storage_prefix.clone(), store.clone());
             });
         }
         store
     }
 
-    /// The object as a cache that has been started happens to have it.
-    pub(crate) fn suggestion(&self, resource: &Resource, key: &ObjectKey) -> Option<Arc<Object>> {
-        let started = self.caches.started.load();
+    /// Returns an object from a cache that has been started; the object may be stale.
+    pub(crate) fn peek(&self, resource: &Resource, key: &ObjectKey) -> Option<Arc<Object>> {
+        let started = self.started.load();
         started.get(&resource.storage_prefix)?.cacher.peek(key)
-    }
-}
-
-/// Of the resources that share the prefix of `resource`, the one that names their cache.
-///
-/// # Errors
-/// [`ApiError::NotServed`] when the definition of `resource` was removed or selects by other fields now.
-fn owner_of<'t>(table: &'t Table, resource: &Resource) -> Result<&'t Arc<Resource>, ApiError> {
-    let owner = table
-        .owner(&resource.storage_prefix)
-        .ok_or(ApiError::NotServed)?;
-    // The fields of its selectors are numbered by its own columns.
-    let is_same = || reads_same_fields(&resource.columns, &owner.columns);
-    match resource.is_builtin() || is_same() {
-        true => Ok(owner),
-        false => Err(ApiError::NotServed),
     }
 }

@@ -1,101 +1,24 @@
 //! Conversion between the versions of a resource: which representation a client sees, and which is stored. Two
 //! built-in kinds have two representations of one stored object, which only differ in the names of members. Custom
-//! resources have any number, which a webhook may convert; [`VersionConverter`] stands for those.
+//! resources have any number of versions, which a [`VersionConverter`] converts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
-use super::guaranteed_update::Current;
-use super::{ApiError, ReadError, Registry, Resource};
+use super::error::ApiError;
+use super::resource::Resource;
+use super::stored_form::Current;
+use super::version_converter::{ConversionError, VersionConverter, has_api_version};
 use crate::api::{EventType, Object};
-use crate::cacher::StoredTransform;
-use crate::schema::{KindType, Types};
-
-/// An object cannot be converted to another version; in upstream's words.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct ConversionError(pub(crate) String);
-
-impl ConversionError {
-    /// The error of a conversion that was pending when the server stopped.
-    pub(crate) fn shutting_down() -> Self {
-        Self("the server is shutting down".to_owned())
-    }
-}
-
-impl From<ConversionError> for ReadError {
-    fn from(error: ConversionError) -> Self {
-        Self::Unconvertible(error.to_string())
-    }
-}
-
-impl From<ConversionError> for ApiError {
-    fn from(error: ConversionError) -> Self {
-        Self::Read(error.into())
-    }
-}
-
-/// Converts the objects of a resource between the versions of its definition.
-#[async_trait]
-pub(crate) trait VersionConverter: Send + Sync {
-    /// Returns true if a webhook converts. Otherwise versions differ in their names only.
-    fn uses_webhook(&self) -> bool;
-
-    /// Returns true if storage may have objects of another version.
-    fn may_differ_in_storage(&self) -> bool;
-
-    /// Returns true if objects are stored in the version of this resource.
-    fn is_storage_version(&self) -> bool;
-
-    /// The `apiVersion` in which objects are stored.
-    fn storage_version(&self) -> &str;
-
-    /// Cancelled when the definition changes.
-    fn outdated(&self) -> &CancellationToken;
-
-    /// Returns the type of the version with this `apiVersion`, served or not.
-    fn kind(&self, api_version: &str) -> Option<&KindType>;
-
-    /// Applies today's schema to stored objects. The identity of the value is that of the definition.
-    fn stored_transform(&self) -> Arc<dyn StoredTransform>;
-
-    /// Applies today's schema to a stored object.
-    fn complete(&self, object: &mut Value);
-
-    /// Returns `object` under another `apiVersion`, without fields that this version does not have.
-    fn renamed(&self, object: Value, api_version: &str) -> Value;
-
-    /// Returns `objects` in the version `api_version`.
-    ///
-    /// # Errors
-    /// One of them cannot be converted.
-    async fn convert(
-        &self,
-        objects: Vec<Value>,
-        api_version: &str,
-    ) -> Result<Vec<Value>, ConversionError>;
-
-    /// Returns cached objects, each about to be sent as an event of its type, as clients of `resource` see them.
-    /// Cancel safe.
-    ///
-    /// # Errors
-    /// One of them cannot be converted.
-    async fn present(
-        &self,
-        resource: &Resource,
-        objects: Vec<(EventType, Arc<Object>)>,
-    ) -> Result<Vec<Arc<Object>>, ConversionError>;
-}
+use crate::cacher::ReadError;
+use crate::schema::Types;
 
 /// Returns true if stored bytes are of the version of a resource that is defined at run time. May return false for
 /// bytes that another program wrote.
 pub(crate) fn is_in_version(resource: &Resource, body: &[u8]) -> bool {
-    let beginning = format!(r#"{{"apiVersion":"{}","#, resource.api_version());
-    !resource.strategy.is_builtin() && body.starts_with(beginning.as_bytes())
+    !resource.strategy.is_builtin() && has_api_version(body, &resource.api_version())
 }
 
 /// Returns true if a webhook has to convert a cached object for clients of `resource`.
@@ -208,7 +131,7 @@ pub(crate) async fn presented(
         return Ok(objects);
     };
     let objects = objects.into_iter().map(|o| (EventType::Added, o)).collect();
-    unless_outdated(converter, converter.present(resource, objects)).await
+    unless_outdated(converter, converter.present(&resource.columns, objects)).await
 }
 
 /// [`presented`], for one object.
@@ -223,7 +146,8 @@ pub(crate) async fn presented_one(
         return Ok(object);
     };
     let objects = vec![(EventType::Added, object)];
-    let presented = unless_outdated(converter, converter.present(resource, objects)).await?;
+    let presented =
+        unless_outdated(converter, converter.present(&resource.columns, objects)).await?;
     Ok(one(presented))
 }
 
@@ -247,18 +171,18 @@ async fn unless_outdated<T>(
     }
 }
 
-/// The result of the conversion of one object.
+/// Returns the result of the conversion of one object.
 fn one<T>(mut all: Vec<T>) -> T {
     all.pop()
         .expect("a conversion returns as many objects as it gets")
 }
 
-/// The stored form of an object of `resource`.
+/// Returns the stored form of an object of `resource`.
 pub(crate) fn to_storage(types: &Arc<Types>, resource: &Resource, object: Value) -> Value {
     resource.strategy.to_storage(types, object)
 }
 
-/// What a client of `resource` sees of an object in stored form.
+/// Returns an object in stored form as a client of `resource` sees it.
 pub(crate) fn from_storage(resource: &Resource, object: Value) -> Value {
     resource.strategy.presented(object)
 }
@@ -273,27 +197,25 @@ pub(crate) fn to_version<'o>(
     resource.strategy.to_version(types, object, api_version)
 }
 
-impl Registry {
-    /// Returns true if objects of `resource` may have to be converted after the verbs returned them.
-    pub fn converts(&self, resource: &Resource) -> bool {
-        resource.strategy.differs_from_storage() || renaming_converter(resource).is_some()
-    }
+/// Returns true if objects of `resource` may have to be converted after the verbs returned them.
+pub(crate) fn may_differ(resource: &Resource) -> bool {
+    resource.strategy.differs_from_storage() || renaming_converter(resource).is_some()
+}
 
-    /// Returns what clients of `resource` see of `body`, or `None` if that is `body` itself. Objects that a webhook
-    /// converts are converted by the verbs.
-    ///
-    /// # Errors
-    /// [`ReadError::Undecodable`] when `body` is not JSON.
-    pub fn converted(&self, resource: &Resource, body: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
-        if !self.converts(resource) || is_in_version(resource, body) {
-            return Ok(None);
-        }
-        let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());
-        let value: Value = serde_json::from_slice(body).map_err(undecodable)?;
-        let shown = match renaming_converter(resource) {
-            Some(converter) => converter.renamed(value, &resource.api_version()),
-            None => from_storage(resource, value),
-        };
-        Ok(Some(serde_json::to_vec(&shown).map_err(undecodable)?))
+/// Returns what clients of `resource` see of `body`, or `None` if that is `body` itself. Objects that a webhook
+/// converts are converted by the verbs.
+///
+/// # Errors
+/// [`ReadError::Undecodable`] if `body` is not JSON.
+pub(crate) fn converted(resource: &Resource, body: &[u8]) -> Result<Option<Vec<u8>>, ApiError> {
+    if !may_differ(resource) || is_in_version(resource, body) {
+        return Ok(None);
     }
+    let undecodable = |e: serde_json::Error| ReadError::Undecodable(e.to_string());
+    let value: Value = serde_json::from_slice(body).map_err(undecodable)?;
+    let shown = match renaming_converter(resource) {
+        Some(converter) => converter.renamed(value, &resource.api_version()),
+        None => from_storage(resource, value),
+    };
+    Ok(Some(serde_json::to_vec(&shown).map_err(undecodable)?))
 }

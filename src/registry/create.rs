@@ -4,9 +4,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::guaranteed_update::{Current, Place};
-use super::pipeline::Writing;
-use super::{ApiError, Registry, Resource, Target, conversion, metadata};
+use super::error::ApiError;
+use super::location::ObjectLocation;
+use super::pipeline::Pipeline;
+use super::registry::Registry;
+use super::resource::Resource;
+use super::stored_form::Current;
+use super::target::Target;
+use super::{conversion, metadata};
 use crate::api::names::generate;
 use crate::api::{Object, ResourceVersion, WriteOptions};
 use crate::storage::{Expect, Outcome, Storage as _};
@@ -14,6 +19,7 @@ use crate::storage::{Expect, Outcome, Storage as _};
 /// The number of names that are generated from `generateName` before the client gets a 409, as in kube-apiserver (KEP-4420).
 const GENERATE_NAME_TRIES_MAX: usize = 8;
 
+/// Creates an object.
 pub(crate) async fn create(
     registry: &Registry,
     resource: &Arc<Resource>,
@@ -37,18 +43,20 @@ pub(crate) async fn create(
         name: metadata::text(&body, "name").to_owned(),
         subresource: None,
     };
-    let draft = Writing::new(registry, &target, options).draft(body).await?;
-    // A webhook may have named what was to get a generated name.
+    let draft = Pipeline::new(registry, &target, options)
+        .draft(body)
+        .await?;
+    // A webhook may have set the name of an object that has only a `generateName`.
     metadata::text(&draft, "name").clone_into(&mut target.name);
     let base = metadata::text(&draft, "generateName").to_owned();
     if !target.name.is_empty() || base.is_empty() {
-        return store(&Writing::new(registry, &target, options), draft, version).await;
+        return store(&Pipeline::new(registry, &target, options), draft, version).await;
     }
     for _ in 0..GENERATE_NAME_TRIES_MAX {
         target.name = generate(&base);
         let mut named = draft.clone();
         named["metadata"]["name"] = target.name.clone().into();
-        match store(&Writing::new(registry, &target, options), named, version).await {
+        match store(&Pipeline::new(registry, &target, options), named, version).await {
             Err(ApiError::AlreadyExists { .. }) => {}
             other => return other,
         }
@@ -63,33 +71,32 @@ fn is_nameless(body: &Value) -> bool {
     metadata::text(body, "name").is_empty() && metadata::text(body, "generateName").is_empty()
 }
 
-/// Completes an object that has its name and writes it where there is none. `version` is the
-/// resourceVersion in the client's body.
+/// Completes an object that has its name, and stores it unless one exists. `version` is the resourceVersion in the
+/// client's body.
 async fn store(
-    writing: &Writing<'_>,
+    pipeline: &Pipeline<'_>,
     draft: Value,
     version: ResourceVersion,
 ) -> Result<Arc<Object>, ApiError> {
-    let mut object = writing.complete(draft).await?;
-    let created = store_complete(writing, &mut object, version).await;
-    if let Err(why) = &created {
-        writing.withdraw(None, &object, why).await;
+    let mut object = pipeline.complete(draft).await?;
+    let created = store_complete(pipeline, &mut object, version).await;
+    if let Err(error) = &created {
+        pipeline.withdraw(None, &object, error).await;
     }
     created
 }
 
-/// Writes a complete object where there is none.
+/// Stores a complete object unless one exists.
 async fn store_complete(
-    writing: &Writing<'_>,
+    pipeline: &Pipeline<'_>,
     object: &mut Value,
     version: ResourceVersion,
 ) -> Result<Arc<Object>, ApiError> {
-    let (registry, options) = (writing.registry, writing.options);
-    let resource = &writing.target.resource;
-    let place = Place::of(writing.target)?;
+    let (registry, options) = (pipeline.registry, pipeline.options);
+    let resource = &pipeline.target.resource;
+    let location = ObjectLocation::of(pipeline.target)?;
     if !options.dry_run {
-        // Last, as upstream's storage does it: an object that is invalid besides is a 422, and a dry run
-        // does not get here.
+        // As upstream, storage checks this last: an invalid object is a 422, and a dry run is not checked.
         if !version.is_zero() {
             return Err(ApiError::Internal(
                 "resourceVersion should not be set on objects to be created".to_owned(),
@@ -98,20 +105,24 @@ async fn store_complete(
         if let Some(converted) = conversion::stored_form(resource, object).await? {
             *object = converted;
         }
-        let (stored, outcome) = registry.fit(&place, object, Expect::Absent, false).await?;
+        let (stored, outcome) = registry
+            .put_within_limit(&location, object, Expect::Absent, false)
+            .await?;
         if let Outcome::Done(at) = outcome {
             registry.after_store(resource, at).await;
-            return registry.told(&place, &stored, object, at).await;
+            return registry
+                .write_response(&location, &stored, object, at)
+                .await;
         }
     }
-    match registry.store(resource).get(&place.storage_key).await? {
-        (None, _) if options.dry_run => registry.unwritten(&place, object, version),
+    match registry.store(resource).get(&location.storage_key).await? {
+        (None, _) if options.dry_run => registry.unstored_response(&location, object, version),
         (existing, _) => {
-            // It may be gone again by now; that it was there is still the answer.
+            // The object may have been deleted since; the response is still that it exists.
             let current = existing.map(|e| Current::stored(&e)).transpose()?;
             Err(ApiError::AlreadyExists {
                 resource: resource.qualified(),
-                name: place.name,
+                name: location.name,
                 being_deleted: current.is_some_and(|c| metadata::is_terminating(&c.value)),
             })
         }

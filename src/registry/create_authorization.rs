@@ -1,6 +1,8 @@
 //! Authorization of a PUT or an apply that creates its object: the request itself was only authorized to update.
 
-use super::{ApiError, Registry, Target};
+use super::error::ApiError;
+use super::registry::Registry;
+use super::target::Target;
 use crate::admission::AdmissionError;
 use crate::api::WriteOptions;
 use crate::auth::Attributes;
@@ -9,7 +11,7 @@ use crate::auth::Attributes;
 ///
 /// # Errors
 /// 403, as for a create.
-pub(super) async fn authorize_create(
+pub(crate) async fn authorize_create(
     registry: &Registry,
     target: &Target,
     options: &WriteOptions,

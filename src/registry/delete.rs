@@ -7,9 +7,15 @@ use futures_util::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::guaranteed_update::{Change, Current, Decide, Place, Written};
-use super::strategy::Grace;
-use super::{ApiError, Deleted, Registry, Resource, Target, metadata, namespaces, read};
+use super::error::ApiError;
+use super::guaranteed_update::{Change, Decide, Written};
+use super::location::ObjectLocation;
+use super::registry::Registry;
+use super::resource::Resource;
+use super::rules::Grace;
+use super::stored_form::Current;
+use super::target::{Deleted, Target};
+use super::{metadata, namespaces, read};
 use crate::api::{DeleteOptions, EventType, ListOptions, Object, PropagationPolicy, StatusCause};
 use crate::cacher::ObjectList;
 use crate::storage::{Outcome, Storage as _};
@@ -19,47 +25,46 @@ const COLLECTION_PAGE: usize = 10_000;
 
 const UNSAFE_DELETE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
-/// How many objects of a collection are deleted at once, so that a store that commits in groups can.
+/// The number of concurrent deletes of a collection. Storage can commit them in groups.
 const COLLECTION_DELETES_MAX: usize = 16;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
+/// Deletes an object, or marks it as being deleted.
 pub(crate) async fn delete(
     registry: &Registry,
     target: &Target,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
-    run(registry, target, options, Asked::ToDelete).await
+    run(registry, target, options, Admission::Required).await
 }
 
-/// Deletes a pod of which those who may refuse have let its eviction be: nobody is asked again whether it may be
-/// deleted, as upstream.
+/// Deletes a pod whose eviction the admission chain has admitted. As upstream, the delete itself is not admitted again.
 ///
 /// # Errors
-/// Those of a delete that nobody refuses.
+/// Those of [`delete`] except admission's.
 pub(crate) async fn delete_evicted(
     registry: &Registry,
     pod: &Target,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
-    run(registry, pod, options, Asked::ToEvict).await
+    run(registry, pod, options, Admission::DoneByEviction).await
 }
 
-/// What admission is asked about.
+/// Whether the admission chain still has to admit the delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// The delete.
-    ToDelete,
-    /// Something that it is part of, before.
-    ToEvict,
+enum Admission {
+    Required,
+    /// The chain has admitted the eviction that the delete is part of.
+    DoneByEviction,
 }
 
 async fn run(
     registry: &Registry,
     target: &Target,
     options: &DeleteOptions,
-    asked: Asked,
+    admission: Admission,
 ) -> Result<Deleted, ApiError> {
     if let Some(subresource) = &target.subresource {
         return Err(ApiError::MethodNotAllowed(format!(
@@ -68,14 +73,14 @@ async fn run(
         )));
     }
     check_options(options)?;
-    let place = Place::of(target)?;
+    let location = ObjectLocation::of(target)?;
     let resource = &target.resource;
     if options.ignore_store_read_error_with_cluster_breaking_potential {
-        return delete_corrupt(registry, &place).await;
+        return delete_corrupt(registry, &location).await;
     }
-    let silent = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
+    let has_no_policy = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
     let warning = resource.strategy.default_propagation_warning();
-    if let Some(warning) = warning.filter(|_| silent) {
+    if let Some(warning) = warning.filter(|_| has_no_policy) {
         options.warnings.add(warning.to_owned());
     }
     let dry_run = !options.dry_run.is_empty();
@@ -83,14 +88,14 @@ async fn run(
         registry,
         target,
         options,
-        asked,
+        admission,
     };
     let written = registry
-        .guaranteed_write(&place, dry_run, &mut write)
+        .guaranteed_write(&location, dry_run, &mut write)
         .await?;
     if resource.strategy.rules().is_namespaces && !dry_run {
         let (Written::Deleted(object) | Written::Stored(object)) = &written;
-        namespaces::note_deleted(registry, object)?;
+        namespaces::record_deletion(registry, object)?;
     }
     Ok(match written {
         Written::Deleted(object) if resource.strategy.rules().returns_deleted_object => {
@@ -106,7 +111,7 @@ struct Deleting<'a> {
     registry: &'a Registry,
     target: &'a Target,
     options: &'a DeleteOptions,
-    asked: Asked,
+    admission: Admission,
 }
 
 impl Decide for Deleting<'_> {
@@ -114,7 +119,7 @@ impl Decide for Deleting<'_> {
         let Target { resource, name, .. } = self.target;
         let current = current.ok_or_else(|| ApiError::not_found(resource, name))?;
         check_preconditions(resource, name, current, self.options)?;
-        if self.asked == Asked::ToDelete {
+        if self.admission == Admission::Required {
             let admitted = self
                 .registry
                 .admit_delete(self.target, current, self.options);
@@ -127,36 +132,39 @@ impl Decide for Deleting<'_> {
 
 /// Deletes an object that cannot be decoded (KEP-3926), without its preconditions and finalizers, which cannot be decoded
 /// either. An object that can be decoded is rejected, so that nothing is deleted this way by mistake (WC-075).
-async fn delete_corrupt(registry: &Registry, place: &Place) -> Result<Deleted, ApiError> {
-    let store = registry.store(&place.resource);
+async fn delete_corrupt(
+    registry: &Registry,
+    location: &ObjectLocation,
+) -> Result<Deleted, ApiError> {
+    let store = registry.store(&location.resource);
     loop {
-        let (stored, _) = store.get(&place.storage_key).await?;
-        let stored = stored.ok_or_else(|| place.not_found())?;
-        let columns = &place.resource.columns;
+        let (stored, _) = store.get(&location.storage_key).await?;
+        let stored = stored.ok_or_else(|| location.not_found())?;
+        let columns = &location.resource.columns;
         let at = stored.mod_revision;
-        let key = place.key.clone();
-        // What can be shown may still be nothing that a write can begin with.
+        let key = location.key.clone();
+        // An object that can be read may still be one that a write cannot start from.
         if Object::decode(key, at, EventType::Modified, &stored.value, columns).is_ok()
             && Current::stored(&stored).is_ok()
         {
             let why = "is exclusively used to delete corrupt object(s), try again by removing this \
                        option";
             return Err(ApiError::Invalid {
-                group: place.resource.group.clone(),
-                kind: place.resource.plural.clone(),
-                name: place.name.clone(),
+                group: location.resource.group.clone(),
+                kind: location.resource.plural.clone(),
+                name: location.name.clone(),
                 causes: vec![StatusCause::invalid_flag(UNSAFE_DELETE, true, why)],
             });
         }
-        // Whoever was faster has written something that can be read, or deleted it.
-        if let Outcome::Done(_) = store.delete(&place.storage_key, at).await? {
-            tracing::warn!(key = %place.storage_key, "an object that cannot be read was deleted");
+        // A conflicting write has stored an object that can be decoded, or has deleted the object.
+        if let Outcome::Done(_) = store.delete(&location.storage_key, at).await? {
+            tracing::warn!(key = %location.storage_key, "deleted an object that cannot be decoded");
             return Ok(Deleted::Unread);
         }
     }
 }
 
-/// Nothing that a delete may be told goes with the one that reads nothing.
+/// Adds the problems of options that cannot be combined with the deletion of a corrupt object.
 fn check_unsafe_options(options: &DeleteOptions, causes: &mut Vec<StatusCause>) {
     if !options.ignore_store_read_error_with_cluster_breaking_potential {
         return;
@@ -175,7 +183,10 @@ fn check_unsafe_options(options: &DeleteOptions, causes: &mut Vec<StatusCause>) 
     }
 }
 
-/// WC-072 and its kind: options that contradict themselves.
+/// Checks for options that contradict each other (WC-072).
+///
+/// # Errors
+/// 422
 fn check_options(options: &DeleteOptions) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     check_unsafe_options(options, &mut causes);
@@ -190,10 +201,11 @@ fn check_options(options: &DeleteOptions) -> Result<(), ApiError> {
         let cause = StatusCause::none_supported("dryRun", &options.dry_run, &["All"]);
         causes.push(cause);
     }
-    refuse(causes)
+    reject_if_any(causes)
 }
 
-fn refuse(causes: Vec<StatusCause>) -> Result<(), ApiError> {
+/// Returns an error if there are `causes`.
+fn reject_if_any(causes: Vec<StatusCause>) -> Result<(), ApiError> {
     if causes.is_empty() {
         return Ok(());
     }
@@ -205,7 +217,10 @@ fn refuse(causes: Vec<StatusCause>) -> Result<(), ApiError> {
     })
 }
 
-/// WC-073
+/// Checks the uid and the resourceVersion of the preconditions (WC-073).
+///
+/// # Errors
+/// 409 if they differ from those of the object.
 fn check_preconditions(
     resource: &Resource,
     name: &str,
@@ -216,18 +231,22 @@ fn check_preconditions(
         return Ok(());
     };
     let uid = metadata::text(&current.value, "uid");
-    if let Some(wanted) = preconditions.uid.as_deref().filter(|w| *w != uid) {
+    if let Some(expected) = preconditions
+        .uid
+        .as_deref()
+        .filter(|expected| *expected != uid)
+    {
         let detail = format!(
-            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The \
+            "the UID in the precondition ({expected}) does not match the UID in record ({uid}). The \
              object might have been deleted and then recreated"
         );
         return Err(ApiError::conflict(resource, name, detail));
     }
     let version = current.at.to_string();
-    let wanted = preconditions.resource_version.as_deref();
-    if let Some(wanted) = wanted.filter(|w| *w != version) {
+    let expected = preconditions.resource_version.as_deref();
+    if let Some(expected) = expected.filter(|expected| *expected != version) {
         let detail = format!(
-            "the ResourceVersion in the precondition ({wanted}) does not match the \
+            "the ResourceVersion in the precondition ({expected}) does not match the \
              ResourceVersion in record ({version}). The object might have been modified"
         );
         return Err(ApiError::conflict(resource, name, detail));
@@ -235,8 +254,8 @@ fn check_preconditions(
     Ok(())
 }
 
-/// What a delete at `now` makes of an object.
-pub(crate) fn decide(
+/// Returns the change that a delete at `now` makes to an object.
+pub fn decide(
     resource: &Resource,
     stored: &Value,
     options: &DeleteOptions,
@@ -250,8 +269,9 @@ pub(crate) fn decide(
     };
     set_propagation_finalizers(resource, &mut object, options);
     strategy.begin_deletion(&mut object);
-    let held = !metadata::finalizers(&object).is_empty() || strategy.has_finalizers(&object);
-    if grace == 0 && !held {
+    let has_finalizers =
+        !metadata::finalizers(&object).is_empty() || strategy.has_finalizers(&object);
+    if grace == 0 && !has_finalizers {
         return Change::Delete(object);
     }
     mark(&mut object, grace, now);
@@ -259,8 +279,8 @@ pub(crate) fn decide(
     Change::Put(object)
 }
 
-/// Marks `object` as being deleted. A mark that is there keeps its time (WC-070), except that a
-/// shorter grace counts from the moment of the first delete.
+/// Marks `object` as being deleted. An object that is marked already keeps its time (WC-070), except that a shorter grace
+/// period counts from the time of the first delete.
 fn mark(object: &mut Value, grace: i64, now: Timestamp) {
     let first = !metadata::is_terminating(object);
     if first {
@@ -270,21 +290,21 @@ fn mark(object: &mut Value, grace: i64, now: Timestamp) {
     let recorded = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     let marked = metadata["deletionTimestamp"].as_str();
     let marked: Option<Timestamp> = marked.and_then(|text| text.parse().ok());
-    let begun = match marked {
+    let start = match marked {
         Some(marked) => shifted(marked, -recorded),
         None => now,
     };
-    metadata["deletionTimestamp"] = shifted(begun, grace).to_string().into();
+    metadata["deletionTimestamp"] = shifted(start, grace).to_string().into();
     metadata["deletionGracePeriodSeconds"] = grace.into();
 }
 
-/// `time` and so many seconds; the end of time when there are not so many.
+/// Returns `time` plus `seconds`, saturating at the ends of the range.
 fn shifted(time: Timestamp, seconds: i64) -> Timestamp {
     time.saturating_add(SignedDuration::from_secs(seconds))
         .unwrap_or(time)
 }
 
-/// Adds or removes the finalizers by which the dependents hold the object back.
+/// Sets the finalizers that the garbage collector removes, by the propagation policy.
 fn set_propagation_finalizers(resource: &Resource, object: &mut Value, options: &DeleteOptions) {
     use PropagationPolicy::{Background, Foreground, Orphan};
     if !resource.strategy.rules().is_garbage_collected {
@@ -300,26 +320,31 @@ fn set_propagation_finalizers(resource: &Resource, object: &mut Value, options: 
         (None, None) if resource.strategy.rules().orphans_by_default => Orphan,
         (None, None) => Background,
     };
-    let wanted = match policy {
+    let finalizer = match policy {
         Orphan => Some(ORPHAN),
         Foreground => Some(FOREGROUND),
         Background => None,
     };
-    let ours = |f: &&str| matches!(*f, ORPHAN | FOREGROUND);
+    let is_propagation = |f: &&str| matches!(*f, ORPHAN | FOREGROUND);
     let before: Vec<&str> = metadata::finalizers(object);
-    if before.iter().copied().filter(|f| ours(f)).eq(wanted) {
+    if before
+        .iter()
+        .copied()
+        .filter(|f| is_propagation(f))
+        .eq(finalizer)
+    {
         return;
     }
     let mut after: Vec<Value> = before
         .into_iter()
-        .filter(|f| !ours(f))
+        .filter(|f| !is_propagation(f))
         .map(Value::from)
         .collect();
-    after.extend(wanted.map(Value::from));
+    after.extend(finalizer.map(Value::from));
     object["metadata"]["finalizers"] = after.into();
 }
 
-/// Deletes page by page; not atomic (WC-074).
+/// Deletes the objects that a list selects, page by page; not atomic (WC-074).
 pub(crate) async fn delete_collection(
     registry: &Registry,
     resource: &Arc<Resource>,
@@ -336,10 +361,10 @@ pub(crate) async fn delete_collection(
     check_options(options)?;
     if options.ignore_store_read_error_with_cluster_breaking_potential {
         let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
-        refuse(vec![StatusCause::invalid_flag(UNSAFE_DELETE, true, why)])?;
+        reject_if_any(vec![StatusCause::invalid_flag(UNSAFE_DELETE, true, why)])?;
     }
     let mut page = selection.clone();
-    // A client's own limit is how many it wants deleted, one page; without one it is everything.
+    // With a limit the request deletes one page of that size, otherwise everything.
     if page.limit == 0 {
         page.limit = COLLECTION_PAGE;
     }
@@ -361,8 +386,8 @@ pub(crate) async fn delete_collection(
             }
         });
         let mut deletes = futures_util::stream::iter(deletes).buffered(COLLECTION_DELETES_MAX);
-        while let Some(gone) = deletes.next().await {
-            deleted.extend(gone?);
+        while let Some(object) = deletes.next().await {
+            deleted.extend(object?);
         }
         match list.continue_token {
             Some(token) if selection.limit == 0 => {

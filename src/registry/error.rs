@@ -1,14 +1,12 @@
-//! Why a request was not done, and the few shapes of it that are made in many places. Which HTTP
-//! status each one is, is decided once, in `http`.
+//! The errors of the verbs. `http` maps each of them to a Status.
 
-use super::Resource;
 use crate::admission::AdmissionError;
 use crate::admission::cluster::{ClusterError, Unavailable};
 use crate::api::{DecodeError, StatusCause};
 use crate::cacher::ReadError;
 use crate::storage::StorageError;
 
-/// Why a request was not done. Matched once to a Status, in `http`.
+/// The error of a verb. `http` maps it to a Status.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiError {
     /// 404
@@ -16,7 +14,7 @@ pub enum ApiError {
     NotFound {
         /// Plural, with group: `deployments.apps`.
         resource: String,
-        /// Which.
+        /// The name of the object.
         name: String,
     },
     /// 409 AlreadyExists
@@ -24,7 +22,7 @@ pub enum ApiError {
     AlreadyExists {
         /// Plural, with group.
         resource: String,
-        /// Which.
+        /// The name of the object.
         name: String,
         /// The one that exists is terminating.
         being_deleted: bool,
@@ -42,17 +40,17 @@ pub enum ApiError {
     Conflict {
         /// Plural, with group.
         resource: String,
-        /// Which.
+        /// The name of the object.
         name: String,
         /// Why.
         detail: String,
     },
-    /// 409 Conflict: others manage what an apply would change
+    /// 409 Conflict: other managers own fields that an apply would change
     #[error("{message}")]
     ApplyConflict {
-        /// With each field of each manager.
+        /// Names each field of each manager.
         message: String,
-        /// One entry a field and manager.
+        /// One for each field and manager.
         causes: Vec<StatusCause>,
     },
     /// 422 Invalid
@@ -62,9 +60,9 @@ pub enum ApiError {
         group: String,
         /// The kind.
         kind: String,
-        /// Which.
+        /// The name of the object.
         name: String,
-        /// One entry a problem.
+        /// One for each problem.
         causes: Vec<StatusCause>,
     },
     /// 403
@@ -72,11 +70,11 @@ pub enum ApiError {
     Forbidden {
         /// Plural, with group.
         resource: String,
-        /// Which.
+        /// The name of the object.
         name: String,
         /// Why.
         detail: String,
-        /// With cause reason, field and message, e.g. `NamespaceTerminating`.
+        /// Each with a reason, a field and a message, e.g. `NamespaceTerminating`.
         causes: Vec<StatusCause>,
     },
     /// 400
@@ -88,23 +86,23 @@ pub enum ApiError {
     /// 413
     #[error("{0}")]
     TooLarge(String),
-    /// 504: the write kept losing against others until its time was up. Nothing was written.
+    /// 504: other writes conflicted with this one until its deadline. Nothing was written.
     #[error("{0}")]
     Timeout(String),
     /// 405
     #[error("{0}")]
     MethodNotAllowed(String),
-    /// 429: not now.
+    /// 429
     #[error("{detail}")]
     TooManyRequests {
-        /// What is not done.
+        /// What the server does not do now.
         detail: String,
         /// Why.
         causes: Vec<StatusCause>,
-        /// When to try again, in seconds; zero says nothing of that.
+        /// Seconds until the client may retry; with zero the response has no such time.
         retry_after_seconds: u16,
     },
-    /// 500: what was found is more than is supported.
+    /// 500: the objects are in a state that the server does not support.
     #[error("{0}")]
     Unsupported(String),
     /// 500 without a reason: an error that upstream does not map to a status.
@@ -113,10 +111,10 @@ pub enum ApiError {
     /// 501
     #[error("{0}")]
     NotImplemented(String),
-    /// 404: the custom resource's definition went, or changed, while the request was under way.
+    /// 404: the definition of the custom resource was deleted or changed during the request.
     #[error("the server could not find the requested resource")]
     NotServed,
-    /// A webhook or a policy refused.
+    /// An admission plugin, a policy or a webhook rejected the request, or failed.
     #[error(transparent)]
     Admission(AdmissionError),
     /// A read failed.
@@ -128,38 +126,14 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
-        Self::NotFound {
-            resource: resource.qualified(),
-            name: name.to_owned(),
-        }
-    }
-
-    pub(crate) fn conflict(resource: &Resource, name: &str, detail: impl Into<String>) -> Self {
-        Self::Conflict {
-            resource: resource.qualified(),
-            name: name.to_owned(),
-            detail: detail.into(),
-        }
-    }
-
-    pub(crate) fn invalid(resource: &Resource, name: &str, causes: Vec<StatusCause>) -> Self {
-        Self::Invalid {
-            group: resource.group.clone(),
-            kind: resource.kind.clone(),
-            name: name.to_owned(),
-            causes,
-        }
-    }
-
-    /// Whether the object (or its namespace) was not there.
-    pub(crate) fn is_not_found(&self) -> bool {
+    /// Returns true if the object or its namespace does not exist.
+    pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 }
 
 impl From<AdmissionError> for ApiError {
-    /// A refusal that the registry has a word for too becomes that, so that callers see one kind of error.
+    /// Converts rejections for which the registry has a variant to that variant, so that callers match one variant only.
     fn from(error: AdmissionError) -> Self {
         match error {
             AdmissionError::Forbidden {
@@ -194,7 +168,7 @@ impl From<AdmissionError> for ApiError {
 }
 
 impl From<ApiError> for ClusterError {
-    /// What a plugin's read failed with.
+    /// Converts the error of a plugin's read.
     fn from(error: ApiError) -> Self {
         let unavailable = match error {
             ApiError::Storage(StorageError::Unavailable(detail))
@@ -216,48 +190,8 @@ impl From<ApiError> for ClusterError {
 }
 
 impl From<DecodeError> for ApiError {
-    /// Only what is stored is decoded, so this is damage there and not the client's mistake.
+    /// Only stored objects are decoded, so storage is corrupt; the error is not the client's.
     fn from(error: DecodeError) -> Self {
         Self::Read(ReadError::Undecodable(error.to_string()))
-    }
-}
-
-/// What is wrong with an object. A body can hold hundreds of thousands of faults, and each is told at
-/// length: beyond what helps anybody only that there are more is kept.
-#[derive(Debug, Default)]
-pub(crate) struct Causes(Vec<StatusCause>);
-
-impl From<Vec<StatusCause>> for Causes {
-    fn from(causes: Vec<StatusCause>) -> Self {
-        Self(causes)
-    }
-}
-
-impl Causes {
-    /// How many are told.
-    pub(crate) const MAX: usize = 100;
-
-    /// One more.
-    pub(crate) fn push(&mut self, cause: StatusCause) {
-        match self.0.len() {
-            len if len < Self::MAX => self.0.push(cause),
-            Self::MAX => self.0.push(StatusCause::too_many()),
-            _ => {}
-        }
-    }
-
-    /// Whether nothing is wrong.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether looking for more is idle.
-    pub(crate) fn is_full(&self) -> bool {
-        self.0.len() > Self::MAX
-    }
-
-    /// All of them, for an answer; empty when nothing is wrong.
-    pub(crate) fn into_vec(self) -> Vec<StatusCause> {
-        self.0
     }
 }

@@ -1,25 +1,25 @@
-//! Managed fields in the pipeline of writes: who writes what here, by which types, and how an apply
-//! becomes a write like others. The rules themselves are those of `managed`.
+//! Managed fields in the write pipeline: the context and the types of a write, and the merge of an applied configuration.
+//! `schema::managed` implements the rules.
 
 use std::borrow::Cow;
 
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::conversion::ConversionError;
-use super::guaranteed_update::Current;
-use super::pipeline::Writing;
-use super::scale;
-use super::strategy::has_status;
-use super::{ApiError, Registry, Resource, conversion, metadata};
+use super::error::ApiError;
+use super::pipeline::Pipeline;
+use super::registry::Registry;
+use super::resource::Resource;
+use super::stored_form::Current;
+use super::version_converter::ConversionError;
+use super::{conversion, metadata, scale};
 use crate::api::StatusCause;
 use crate::cacher::ReadError;
 use crate::schema::managed::{self, ApplyError, Scope, Versions, WriteContext};
 use crate::schema::{KindType, TypeRef};
 
-impl Writing<'_> {
-    /// Writes into `object`, which is in stored form, who manages its fields once it has taken the place
-    /// of `live`.
+impl Pipeline<'_> {
+    /// Sets the managed fields of `object`, which is in stored form and replaces `live`.
     ///
     /// # Errors
     /// [`ApiError::NotServed`] when the definition changes while its webhook converts.
@@ -30,32 +30,31 @@ impl Writing<'_> {
     ) -> Result<(), ApiError> {
         let mut kinds = self.kinds([live, Some(object)]);
         let api_version = self.target.resource.api_version();
-        let by = self.writer(&api_version);
-        if kinds.may_ask_a_webhook() {
+        let context = self.write_context(&api_version);
+        if kinds.may_call_webhook() {
             *object = loop {
                 let mut managed = object.clone();
-                managed::update(live, &mut managed, &by, &&kinds);
+                managed::update(live, &mut managed, &context, &&kinds);
                 if !kinds.convert_missing().await? {
                     break managed;
                 }
             };
         } else {
-            managed::update(live, object, &by, &&kinds);
+            managed::update(live, object, &context, &&kinds);
         }
-        // They nest a few levels deeper than what they tell of. What is stored must be readable: of an
-        // object that is as deep as one may be nobody knows who manages it.
+        // Managed fields nest a few levels deeper than the object. If they are too deep to be read again, they are left
+        // out.
         if metadata::check_depth(&object["metadata"], 1).is_err() {
             metadata::put_managed_fields(Value::Null, object);
         }
         Ok(())
     }
 
-    /// What `config` makes of the object, or the new object that it describes, in stored form.
+    /// Returns the present object with `config` applied, or a new object, in stored form.
     ///
     /// # Errors
-    /// 400 when it cannot be applied to anything of this kind, or when who manages its fields cannot be
-    /// stored; 409 when others manage what it changes; 500 when it cannot be converted to a version in which
-    /// somebody manages fields.
+    /// 400 if `config` is of another kind, or if its managed fields are too deep to be stored; 409 if other managers own
+    /// fields that it changes; 500 if the object cannot be converted to a version in which fields are managed.
     pub(crate) async fn apply(
         &self,
         current: Option<&Current>,
@@ -70,9 +69,9 @@ impl Writing<'_> {
         };
         let mut kinds = self.kinds([live, None]);
         let api_version = resource.api_version();
-        let by = self.writer(&api_version);
+        let context = self.write_context(&api_version);
         let applied = loop {
-            let applied = managed::apply(live, &config, self.options.force, &by, &&kinds);
+            let applied = managed::apply(live, &config, self.options.force, &context, &&kinds);
             if !kinds.convert_missing().await? {
                 break applied;
             }
@@ -81,7 +80,7 @@ impl Writing<'_> {
             return Err(error.into());
         }
         let mut object = applied.map_err(|error| match error {
-            ApplyError::BadConfiguration(told) => ApiError::BadRequest(told),
+            ApplyError::BadConfiguration(detail) => ApiError::BadRequest(detail),
             ApplyError::Conflicts(ref conflicts) => ApiError::ApplyConflict {
                 causes: conflicts.iter().map(cause).collect(),
                 message: error.to_string(),
@@ -92,11 +91,11 @@ impl Writing<'_> {
             object["metadata"] = Value::Object(serde_json::Map::new());
         }
         metadata::check_name(&self.target.name, &object)?;
-        // An apply that is not known to be one could not be followed by another.
+        // Without managed fields the next apply could not remove the fields of this one.
         metadata::check_depth(&object["metadata"], 1)?;
         let namespace = self.target.namespace.as_deref();
         metadata::check_namespace(namespace.filter(|_| resource.namespaced), &mut object)?;
-        // A configuration can say null, or zero, where the object then says nothing.
+        // Nulls and zeros in a configuration are absent in a typed object.
         let object = match self.registry.kind_type(resource) {
             Some(kind) if resource.strategy.is_builtin() => kind.conform(&object).value,
             _ => object,
@@ -108,7 +107,7 @@ impl Writing<'_> {
         ))
     }
 
-    fn writer<'w>(&'w self, api_version: &'w str) -> WriteContext<'w> {
+    fn write_context<'w>(&'w self, api_version: &'w str) -> WriteContext<'w> {
         let resource = &self.target.resource;
         let subresource = self.target.subresource.as_deref();
         WriteContext {
@@ -119,14 +118,14 @@ impl Writing<'_> {
                 Some("status" | "approval") => {
                     Scope::Status(resource.strategy.rules().metadata_written_with_status)
                 }
-                None | Some("finalize") if has_status(resource) => Scope::NoStatus,
+                None | Some("finalize") if resource.has_status() => Scope::NoStatus,
                 _ => Scope::All,
             },
             now: metadata::now(),
         }
     }
 
-    /// The types of all versions that these objects have entries of, and of the one that is written.
+    /// Returns the types of all versions in the managed fields of these objects, and of the version that is written.
     fn kinds(&self, objects: [Option<&Value>; 2]) -> Kinds<'_> {
         let mut kinds = Kinds {
             registry: self.registry,
@@ -148,9 +147,8 @@ impl Writing<'_> {
     }
 }
 
-/// The versions of a resource of which there are managed fields, and the object in those that a webhook
-/// converts it to. The rules of managed fields do not wait for a webhook: they fail on the first conversion that
-/// is not there and begin again once it is.
+/// The versions that occur in managed fields, and the conversions of objects to them by a webhook. The rules of managed
+/// fields do not wait for a webhook: they fail at the first missing conversion and are run again once it is available.
 struct Kinds<'w> {
     registry: &'w Registry,
     resource: &'w Resource,
@@ -160,7 +158,7 @@ struct Kinds<'w> {
     missing: Mutex<Option<(String, Vec<Value>)>>,
 }
 
-/// What a webhook made of an object.
+/// The result of a conversion by a webhook.
 struct Conversion {
     object: Value,
     api_version: String,
@@ -169,25 +167,25 @@ struct Conversion {
 
 impl Kinds<'_> {
     fn add(&mut self, api_version: &str) {
-        if self.kinds.iter().any(|(known, _)| known == api_version) {
+        if self.kinds.iter().any(|(version, _)| version == api_version) {
             return;
         }
         let resource = self.resource;
         let kind = match resource.strategy.converter() {
             None => KindType::builtin(self.registry.types(), api_version, &resource.kind),
-            // Also of versions that are not served: a definition converts between all that it has.
+            // Also of versions that are not served: a definition converts between all its versions.
             Some(converter) => converter.kind(api_version).cloned(),
         };
         let kind = kind.map(|kind| (api_version.to_owned(), kind));
         self.kinds.extend(kind);
     }
 
-    /// Returns true if a webhook converts between versions in which somebody manages fields.
-    fn may_ask_a_webhook(&self) -> bool {
+    /// Returns true if a webhook converts between versions in which fields are managed.
+    fn may_call_webhook(&self) -> bool {
         self.kinds.len() > 1 && conversion::webhook_converter(self.resource).is_some()
     }
 
-    /// Has the webhook convert what the last attempt found missing. Returns false if that was nothing.
+    /// Calls the webhook for the conversions that the last attempt missed. Returns false if it missed none.
     ///
     /// # Errors
     /// [`ApiError::NotServed`] when the definition changes meanwhile.
@@ -208,7 +206,7 @@ impl Kinds<'_> {
         Ok(true)
     }
 
-    /// Returns why the webhook has not converted an object, if it has failed.
+    /// Returns the first error of the webhook.
     fn failed(&self) -> Option<ConversionError> {
         let mut all = self.converted.iter();
         all.find_map(|conversion| conversion.result.as_ref().err().cloned())
@@ -227,11 +225,11 @@ impl Kinds<'_> {
                 continue;
             }
             let mut object = object.clone();
-            // The webhook has no use for them, as upstream.
+            // As upstream, the webhook gets objects without managed fields.
             metadata::put_managed_fields(Value::Null, &mut object);
             let mut all = self.converted.iter();
-            let is_it = |c: &&Conversion| c.api_version == api_version && c.object == object;
-            match all.find(is_it) {
+            let is_same = |c: &&Conversion| c.api_version == api_version && c.object == object;
+            match all.find(is_same) {
                 Some(conversion) => match &conversion.result {
                     Ok(object) => converted.push(Cow::Owned(object.clone())),
                     Err(error) => return Err(error.to_string()),
@@ -250,7 +248,7 @@ impl Kinds<'_> {
 impl<'k> Versions<'k> for &'k Kinds<'_> {
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'k>> {
         let mut kinds = self.kinds.iter();
-        let (_, kind) = kinds.find(|(known, _)| known == api_version)?;
+        let (_, kind) = kinds.find(|(version, _)| version == api_version)?;
         Some(kind.root())
     }
 
@@ -284,7 +282,7 @@ fn cause(conflict: &managed::Conflict) -> StatusCause {
     }
 }
 
-/// A configuration says of which kind it is.
+/// Checks that the configuration has the `apiVersion` and the kind of the resource.
 fn check_type(resource: &Resource, config: &Value) -> Result<(), ApiError> {
     let text = |member: &str| config[member].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

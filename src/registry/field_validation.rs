@@ -1,17 +1,17 @@
-//! Field validation (KEP-2885): members that a kind does not have, or that are given twice, are dropped in
-//! any case, and reported or refused as the client asks. `schema` finds them.
+//! Field validation (KEP-2885): unknown and duplicate members are always dropped, and ignored, reported or rejected as the
+//! client requests. `schema` finds them.
 
 use crate::api::{FieldValidation, WriteOptions};
 
-/// A client that wants to be told of its mistakes made some.
+/// A body has unknown, duplicate or mistyped fields, and the client requests strict validation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("strict decoding error: {}", .0.join(", "))]
 pub struct StrictDecodingError(Vec<String>);
 
-/// Tells the client of its mistakes, if it wants to be told.
+/// Reports `mistakes` as the client requests: not at all, as warnings or as an error.
 ///
 /// # Errors
-/// It wants none to be stored.
+/// There are mistakes, and the client requests strict validation.
 pub fn judge(options: &WriteOptions, mistakes: Vec<String>) -> Result<(), StrictDecodingError> {
     match options.field_validation {
         FieldValidation::Ignore => {}

@@ -1,26 +1,26 @@
-//! JSON patch (RFC 6902) within bounds: a few hundred bytes of `copy` operations can double an
-//! object over and over, in size or in depth. It is not a library of its own: each operation is
-//! applied by the crate of that name, after its cost is known.
+//! JSON patch (RFC 6902) with limits: a few hundred bytes of `copy` operations can double an object in size or depth many
+//! times. The crate `json_patch` applies each operation after this module has checked its cost.
 
 use ::json_patch::{PatchErrorKind, PatchOperation, patch_unsafe};
 use serde_json::Value;
 
-use super::{ApiError, metadata};
+use super::error::ApiError;
+use super::metadata;
 
-/// What the `copy` operations of one patch may copy together, in bytes of JSON: as much as a body
-/// may have (upstream's limit), so that patching costs no more than sending the object.
+/// The limit of what the `copy` operations of one patch copy together, in bytes of JSON: upstream's limit of a body, so
+/// that a patch costs no more than the object itself.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
-/// How many items of lists the operations of one patch may shift together: what is put in front of a
-/// long list, or taken from there, moves all of it. So many take some tenths of a second.
+/// The limit of list items that the operations of one patch shift together: an insertion or removal at the front of a long
+/// list moves all of it. Shifting this many takes some tenths of a second.
 const SHIFTED_ITEMS_MAX: usize = 50_000_000;
 
-/// Why a JSON patch was not applied.
+/// The error of a JSON patch.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// An operation cannot be applied.
     Operation(::json_patch::PatchError),
-    /// The patch costs too much, or makes too much of the object.
+    /// The patch exceeds a limit.
     Limit(ApiError),
 }
 
@@ -46,11 +46,11 @@ impl From<ApiError> for Failure {
     }
 }
 
-/// Applies `operations` to `object`, which after an error is in no state to be used.
+/// Applies `operations` to `object`, which must not be used after an error.
 ///
 /// # Errors
-/// 422 when an operation cannot be applied, 413 when the patch copies or shifts too much, 400 when the
-/// object would nest deeper than it may.
+/// 422 if an operation cannot be applied, 413 if the patch copies or shifts too much, 400 if the object would nest too
+/// deeply.
 pub(crate) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result<(), ApiError> {
     try_apply(object, operations).map_err(|failure| match failure {
         Failure::Operation(error) => ApiError::Unprocessable(format!(
@@ -60,7 +60,7 @@ pub(crate) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result
     })
 }
 
-/// The same, for those who tell failures apart.
+/// [`apply`], for callers that distinguish failures.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -88,9 +88,8 @@ pub(crate) fn try_apply(object: &mut Value, operations: &[PatchOperation]) -> Re
     Ok(())
 }
 
-/// Whether `operation` tests for null where an object has no such member. The crate fails there, by
-/// the RFC's letter; upstream's library lets it pass, and clients rely on that: so kube-rs adds the
-/// first finalizer of an object.
+/// Returns true if `operation` tests for null a member that its object does not have. The crate fails then, as the RFC
+/// requires; upstream's library does not, and clients rely on that: kube-rs adds the first finalizer of an object this way.
 fn expects_absence(object: &Value, operation: &PatchOperation) -> bool {
     let PatchOperation::Test(test) = operation else {
         return false;
@@ -102,7 +101,7 @@ fn expects_absence(object: &Value, operation: &PatchOperation) -> bool {
         && object.pointer(test.path.as_str()).is_none()
 }
 
-/// How many items of lists `operation` shifts.
+/// Returns the number of list items that `operation` shifts.
 fn shifted_items(object: &Value, operation: &PatchOperation) -> usize {
     let behind = |path: &str| {
         let (list, index) = path.rsplit_once('/').unwrap_or_default();
@@ -119,7 +118,10 @@ fn shifted_items(object: &Value, operation: &PatchOperation) -> usize {
     }
 }
 
-/// Refuses an operation that makes too much of what is there; one that will fail costs nothing.
+/// Checks the cost of an operation. An operation that will fail costs nothing.
+///
+/// # Errors
+/// 413 or 400; see [`apply`].
 fn check_cost(
     object: &Value,
     operation: &PatchOperation,
@@ -133,7 +135,7 @@ fn check_cost(
             charge(value, budget)?;
             (value, &copy.path)
         }
-        // Measuring what moves deeper is work like copying it; what stays as deep needs none.
+        // A value that moves deeper is measured, which costs as much as copying it.
         PatchOperation::Move(moved) if moved.path.count() > moved.from.count() => {
             let value = object.pointer(moved.from.as_str());
             charge(value, budget)?;
@@ -160,7 +162,7 @@ fn charge(value: Option<&Value>, budget: &mut usize) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What is left of `budget` after copying `value`; it stops counting once nothing is.
+/// Returns what is left of `budget` after copying `value`; `None` as soon as it is exceeded.
 fn spend(value: &Value, budget: usize) -> Option<usize> {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => budget.checked_sub(4),
@@ -189,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_applied_in_order_and_the_failing_one_is_named() {
+    fn operations_are_applied_in_order_and_error_names_failing_one() {
         let operations = json!([
             {"op": "copy", "from": "/a", "path": "/b"},
             {"op": "move", "from": "/b", "path": "/c/d"},
             {"op": "add", "path": "/c/e", "value": [1]},
         ]);
-        let told = patched(json!({"a": 1, "c": {}}), operations);
-        assert_eq!(told.unwrap(), json!({"a": 1, "c": {"d": 1, "e": [1]}}));
+        let object = patched(json!({"a": 1, "c": {}}), operations);
+        assert_eq!(object.unwrap(), json!({"a": 1, "c": {"d": 1, "e": [1]}}));
         let operations = json!([
             {"op": "test", "path": "/a", "value": 1},
             {"op": "copy", "from": "/none", "path": "/b"},
@@ -207,13 +209,13 @@ mod tests {
     }
 
     #[test]
-    fn a_test_for_null_holds_where_there_is_nothing() {
+    fn test_for_null_passes_for_absent_member() {
         let test = |path: &str, value: Value| {
             let operation = json!([{"op": "test", "path": path, "value": value}]);
             patched(json!({"a": {"b": null, "c": 1}, "l": []}), operation).is_ok()
         };
         assert!(test("/x", json!(null)) && test("/a/x", json!(null)) && test("/a/b", json!(null)));
-        // Something is there, or is asked for, or the parent is no object.
+        // The member exists, or the value is not null, or the parent is not an object.
         for path in ["/a/c", "/x/y", "/l/0", "/l/-", "/a/c/x"] {
             assert!(!test(path, json!(null)), "{path}");
         }
@@ -222,7 +224,7 @@ mod tests {
 
     /// Thirty doublings of a kilobyte would be a terabyte.
     #[test]
-    fn copies_that_double_the_object_are_refused_before_they_fill_the_memory() {
+    fn copies_that_double_the_object_are_rejected() {
         let double =
             |n: usize| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")});
         let object = json!({"data": {"a": "x".repeat(1000)}});
@@ -230,19 +232,19 @@ mod tests {
         let error = patched(object.clone(), bomb).unwrap_err();
         assert!(matches!(error, ApiError::TooLarge(_)), "{error}");
         let few: Value = (0..8).map(double).collect();
-        let told = patched(object, few).unwrap().to_string();
-        assert!(told.len() > 256 * 1000, "{}", told.len());
+        let text = patched(object, few).unwrap().to_string();
+        assert!(text.len() > 256 * 1000, "{}", text.len());
     }
 
     /// Ten thousand insertions in front of a long list would block a thread for half a minute.
     #[test]
-    fn a_patch_that_shifts_too_much_is_refused() {
+    fn patch_that_shifts_too_many_items_is_rejected() {
         let object = json!({"x": vec![0; 100_000]});
         let front = json!({"op": "add", "path": "/x/0", "value": 1});
         let back = json!({"op": "add", "path": "/x/-", "value": 1});
-        let gone = json!({"op": "remove", "path": "/x/0"});
+        let removed = json!({"op": "remove", "path": "/x/0"});
         let moved = json!({"op": "move", "from": "/x/0", "path": "/x/9"});
-        for operation in [front.clone(), gone, moved] {
+        for operation in [front.clone(), removed, moved] {
             let error = patched(object.clone(), vec![operation; 1000].into()).unwrap_err();
             assert!(matches!(error, ApiError::TooLarge(_)), "{error}");
         }
@@ -250,10 +252,10 @@ mod tests {
         assert!(patched(object, vec![front; 100].into()).is_ok());
     }
 
-    /// What nests too deeply could be stored and then never be read again, and so never deleted;
-    /// far deeper, the stack would not hold what recurses over it.
+    /// An object that nests too deeply could be stored but not be read or deleted, and far deeper, recursion over it would
+    /// overflow the stack.
     #[test]
-    fn what_would_nest_too_deeply_is_refused() {
+    fn patch_that_nests_too_deeply_is_rejected() {
         let list = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
         let at = |depth: usize| format!("/x{}", "/0".repeat(depth));
         let object = json!({"x": list(60), "y": list(60), "z": 1});
@@ -264,15 +266,15 @@ mod tests {
             let error = patched(object.clone(), json!([operation])).unwrap_err();
             assert!(matches!(error, ApiError::BadRequest(_)), "{error}");
         }
-        // Twice deeper each time, by copying or by moving what was copied before.
+        // Each operation doubles the depth, by a copy or by a move of the previous copy.
         let copies: Value = (0..20)
             .map(|n| json!({"op": "copy", "from": "/x", "path": at(59 * (n + 1))}))
             .collect();
         let moves: Value = (0..20)
             .flat_map(|n| {
-                let kept = json!({"op": "copy", "from": "/x", "path": "/y"});
+                let copied = json!({"op": "copy", "from": "/x", "path": "/y"});
                 [
-                    kept,
+                    copied,
                     json!({"op": "move", "from": "/y", "path": at(59 * (n + 1))}),
                 ]
             })

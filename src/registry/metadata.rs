@@ -6,11 +6,13 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::error::Causes;
-use super::{ApiError, Resource, names, other_kind};
+use super::causes::Causes;
+use super::error::ApiError;
+use super::resource::Resource;
+use super::{names, other_kind};
 use crate::api::{ResourceVersion, StatusCause, Warnings};
 
-/// What a client can never set.
+/// The fields that clients cannot set.
 const SYSTEM_FIELDS: &[&str] = &[
     "uid",
     "creationTimestamp",
@@ -21,8 +23,8 @@ const SYSTEM_FIELDS: &[&str] = &[
     "resourceVersion",
 ];
 
-/// What an update takes from the stored object, whatever the client sent.
-const KEPT_FIELDS: &[&str] = &[
+/// The fields that an update takes from the stored object.
+const IMMUTABLE_FIELDS: &[&str] = &[
     "uid",
     "creationTimestamp",
     "deletionTimestamp",
@@ -33,30 +35,30 @@ const KEPT_FIELDS: &[&str] = &[
     "namespace",
 ];
 
-/// How deeply an object's lists and maps may nest: what `serde_json` reads back, so that no object
-/// can be stored that could then not be read, changed or deleted.
+/// The nesting limit of lists and maps. `serde_json` can read such an object back; a deeper one could be stored, but not
+/// read, changed or deleted.
 const DEPTH_MAX: usize = 127;
 
-/// How many owners that were named twice are told by their uids.
-const UIDS_TOLD_MAX: usize = 8;
+/// The number of uids of duplicate owners in a warning.
+const WARNING_UIDS_MAX: usize = 8;
 
-/// Now, as Kubernetes writes times: UTC, whole seconds.
-pub(crate) fn now() -> Timestamp {
+/// Returns the present time in whole seconds, as Kubernetes writes times.
+pub fn now() -> Timestamp {
     Timestamp::from_second(Timestamp::now().as_second()).expect("the present is in range")
 }
 
-/// `metadata` of an object whose shape was checked.
-pub(crate) fn of(object: &Value) -> &Value {
+/// Returns `metadata` of an object whose shape was checked.
+pub fn of(object: &Value) -> &Value {
     &object["metadata"]
 }
 
-/// A text in `metadata`; empty when it is absent.
-pub(crate) fn text<'a>(object: &'a Value, member: &str) -> &'a str {
+/// Returns a string in `metadata`; empty if it is absent.
+pub fn text<'a>(object: &'a Value, member: &str) -> &'a str {
     object["metadata"][member].as_str().unwrap_or_default()
 }
 
-/// `metadata.finalizers`.
-pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
+/// Returns `metadata.finalizers`.
+pub fn finalizers(object: &Value) -> Vec<&str> {
     let list = object["metadata"]["finalizers"].as_array();
     list.into_iter()
         .flatten()
@@ -64,18 +66,17 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Whether the object's deletion has begun.
-pub(crate) fn is_terminating(object: &Value) -> bool {
+/// Returns true if the object is marked as being deleted.
+pub fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Checks that `body` is an object of `resource`, fills in what the URL says of its type, and that
-/// its metadata can be worked with. Members of metadata that are null are dropped: clients in Go
-/// send `creationTimestamp: null`.
+/// Checks that `body` is an object of `resource` with valid types in its metadata, and sets `apiVersion` and `kind` if they
+/// are absent. Removes nulls in metadata: clients in Go send `creationTimestamp: null`.
 ///
 /// # Errors
-/// 400, naming the member.
-pub(crate) fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), ApiError> {
+/// 400, which names the member.
+pub fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), ApiError> {
     let kind_of_body = json_type(body);
     let Some(object) = body.as_object_mut() else {
         return Err(ApiError::BadRequest(format!(
@@ -101,18 +102,18 @@ pub(crate) fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), A
     Ok(())
 }
 
-/// Checks that `value` may stand `depth` levels below the top of an object.
+/// Checks the nesting of `value`, which is `depth` levels below the top of an object.
 ///
 /// # Errors
-/// 400 when it nests too deeply for that.
-pub(crate) fn check_depth(value: &Value, depth: usize) -> Result<(), ApiError> {
-    let fits = match value {
+/// 400 if it is too deep.
+pub fn check_depth(value: &Value, depth: usize) -> Result<(), ApiError> {
+    let is_within = match value {
         Value::Array(_) | Value::Object(_) if depth >= DEPTH_MAX => false,
         Value::Array(items) => items.iter().all(|v| check_depth(v, depth + 1).is_ok()),
         Value::Object(members) => members.values().all(|v| check_depth(v, depth + 1).is_ok()),
         _ => true,
     };
-    match fits {
+    match is_within {
         true => Ok(()),
         false => Err(ApiError::BadRequest(format!(
             "the object nests lists and maps more than {DEPTH_MAX} levels deep"
@@ -122,20 +123,20 @@ pub(crate) fn check_depth(value: &Value, depth: usize) -> Result<(), ApiError> {
 
 fn check_type(resource: &Resource, object: &mut Map<String, Value>) -> Result<(), ApiError> {
     let (api_version, kind) = (resource.api_version(), &resource.kind);
-    let mut given = |member: &str, right: &str| match object.get(member) {
+    let mut get_or_set = |member: &str, expected: &str| match object.get(member) {
         None | Some(Value::Null) => {
-            object.insert(member.to_owned(), right.into());
-            Ok(right.to_owned())
+            object.insert(member.to_owned(), expected.into());
+            Ok(expected.to_owned())
         }
         Some(Value::String(text)) if text.is_empty() => {
-            object.insert(member.to_owned(), right.into());
-            Ok(right.to_owned())
+            object.insert(member.to_owned(), expected.into());
+            Ok(expected.to_owned())
         }
         Some(Value::String(text)) => Ok(text.clone()),
         Some(other) => Err(wrong_type(member, "a string", other)),
     };
-    let given_version = given("apiVersion", &api_version)?;
-    let given_kind = given("kind", kind)?;
+    let given_version = get_or_set("apiVersion", &api_version)?;
+    let given_kind = get_or_set("kind", kind)?;
     match given_version == api_version && given_kind == *kind {
         true => Ok(()),
         false => Err(other_kind::refusal(resource, &given_version, &given_kind)),
@@ -144,13 +145,14 @@ fn check_type(resource: &Resource, object: &mut Map<String, Value>) -> Result<()
 
 fn check_member(member: &str, value: &mut Value) -> Result<(), ApiError> {
     let path = format!("metadata.{member}");
-    let list_of = |value: &Value, right: fn(&Value) -> bool, wanted: &str| match value.as_array() {
-        None => Err(wrong_type(&path, wanted, value)),
-        Some(list) => match list.iter().find(|item| !right(item)) {
-            Some(bad) => Err(wrong_type(&path, wanted, bad)),
-            None => Ok(()),
-        },
-    };
+    let list_of =
+        |value: &Value, is_valid: fn(&Value) -> bool, expected: &str| match value.as_array() {
+            None => Err(wrong_type(&path, expected, value)),
+            Some(list) => match list.iter().find(|item| !is_valid(item)) {
+                Some(bad) => Err(wrong_type(&path, expected, bad)),
+                None => Ok(()),
+            },
+        };
     match member {
         "name" | "namespace" | "generateName" | "uid" | "resourceVersion" | "selfLink" => {
             match value.is_string() {
@@ -179,9 +181,9 @@ fn check_member(member: &str, value: &mut Value) -> Result<(), ApiError> {
     }
 }
 
-fn wrong_type(path: &str, wanted: &str, value: &Value) -> ApiError {
+fn wrong_type(path: &str, expected: &str, value: &Value) -> ApiError {
     let found = json_type(value);
-    ApiError::BadRequest(format!("{path} must be {wanted}, not {found}"))
+    ApiError::BadRequest(format!("{path} must be {expected}, not {found}"))
 }
 
 fn json_type(value: &Value) -> &'static str {
@@ -195,12 +197,12 @@ fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// Gives an object the namespace of the request (WC-009): one without a namespace gets it, and an object
-/// that is in no namespace loses what it says.
+/// Sets the namespace of an object to that of the request (WC-009) if it has none, and removes the namespace of a
+/// cluster-scoped object.
 ///
 /// # Errors
-/// 400 when the object names another namespace.
-pub(crate) fn check_namespace(namespace: Option<&str>, object: &mut Value) -> Result<(), ApiError> {
+/// 400 if the object has another namespace.
+pub fn check_namespace(namespace: Option<&str>, object: &mut Value) -> Result<(), ApiError> {
     let given = text(object, "namespace");
     match namespace {
         Some(namespace) if given.is_empty() => object["metadata"]["namespace"] = namespace.into(),
@@ -221,8 +223,11 @@ pub(crate) fn check_namespace(namespace: Option<&str>, object: &mut Value) -> Re
     Ok(())
 }
 
-/// WC-010: what a PUT or PATCH writes must have the name that the URL has.
-pub(crate) fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
+/// Checks that the object of a PUT or PATCH has the name in the URL (WC-010).
+///
+/// # Errors
+/// 400
+pub fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
     match text(object, "name") {
         "" => Err(ApiError::BadRequest(format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
@@ -234,8 +239,8 @@ pub(crate) fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
     }
 }
 
-/// Removes the resourceVersion of an object and returns it: zero if it has none, or one that is no number.
-pub(crate) fn take_version(object: &mut Value) -> ResourceVersion {
+/// Removes the resourceVersion of an object and returns it; zero if it is absent or not a number.
+pub fn take_version(object: &mut Value) -> ResourceVersion {
     let metadata = object["metadata"].as_object_mut();
     let version = metadata.and_then(|metadata| metadata.remove("resourceVersion"));
     let version = version.as_ref().and_then(Value::as_str);
@@ -244,15 +249,15 @@ pub(crate) fn take_version(object: &mut Value) -> ResourceVersion {
         .unwrap_or_default()
 }
 
-/// Forgets what only the server says (WC-008).
-pub(crate) fn wipe_system_fields(object: &mut Value) {
+/// Removes the fields that clients cannot set (WC-008).
+pub fn wipe_system_fields(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|member, _| !SYSTEM_FIELDS.contains(&member.as_str()));
     }
 }
 
-/// Gives a new object its identity.
-pub(crate) fn fill_created(resource: &Resource, object: &mut Value) {
+/// Sets the uid, the creation time and the generation of a new object.
+pub fn fill_created(resource: &Resource, object: &mut Value) {
     let metadata = &mut object["metadata"];
     metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
     metadata["creationTimestamp"] = now().to_string().into();
@@ -261,12 +266,12 @@ pub(crate) fn fill_created(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Puts back what an update may not change, and drops what storage does not keep.
-pub(crate) fn keep_from_stored(stored: &Value, object: &mut Value) {
+/// Resets the metadata that an update cannot change, and removes what is not stored.
+pub fn reset_immutable(stored: &Value, object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else {
         return;
     };
-    for member in KEPT_FIELDS {
+    for member in IMMUTABLE_FIELDS {
         match stored["metadata"].get(*member) {
             Some(value) => metadata.insert((*member).to_owned(), value.clone()),
             None => metadata.remove(*member),
@@ -276,8 +281,8 @@ pub(crate) fn keep_from_stored(stored: &Value, object: &mut Value) {
     metadata.remove("selfLink");
 }
 
-/// Says who manages the fields; nothing at all where nobody does.
-pub(crate) fn put_managed_fields(entries: Value, object: &mut Value) {
+/// Sets the managed fields, or removes them if `entries` is null.
+pub fn put_managed_fields(entries: Value, object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         match entries.is_null() {
             true => metadata.remove("managedFields"),
@@ -286,44 +291,44 @@ pub(crate) fn put_managed_fields(entries: Value, object: &mut Value) {
     }
 }
 
-/// One more generation, if the object counts them.
-pub(crate) fn bump_generation(object: &mut Value) {
+/// Increments the generation, if the object has one.
+pub fn bump_generation(object: &mut Value) {
     let metadata = &mut object["metadata"];
     if let Some(generation) = metadata["generation"].as_i64().filter(|g| *g > 0) {
         metadata["generation"] = (generation + 1).into();
     }
 }
 
-/// Drops owners that were named before, and warns of them.
-pub(crate) fn dedupe_owners(object: &mut Value, warnings: &Warnings) {
+/// Removes duplicate owners, with a warning.
+pub fn dedupe_owners(object: &mut Value, warnings: &Warnings) {
     if let Some(owners) = object["metadata"]
         .get_mut("ownerReferences")
         .and_then(Value::as_array_mut)
     {
         let before = owners.len();
-        // A body holds hundreds of thousands of them: to compare each with each takes minutes.
+        // A body can have hundreds of thousands of them: comparing each pair would take minutes.
         let mut seen = HashSet::with_capacity(owners.len());
-        let mut again = Vec::new();
+        let mut duplicates = Vec::new();
         owners.retain(|owner| {
             let first = seen.insert(owner.clone());
-            if !first && again.len() < UIDS_TOLD_MAX {
-                again.push(owner["uid"].clone());
+            if !first && duplicates.len() < WARNING_UIDS_MAX {
+                duplicates.push(owner["uid"].clone());
             }
             first
         });
         if owners.len() < before {
-            again.dedup();
+            duplicates.dedup();
             warnings.add(format!(
                 "metadata.ownerReferences contains duplicate entries, which are dropped; please \
                  fix your requests; duplicate UID(s) observed: {}",
-                Value::Array(again)
+                Value::Array(duplicates)
             ));
         }
     }
 }
 
-/// What is wrong with the metadata of an object about to be created.
-pub(crate) fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
+/// Adds the problems of the metadata of a new object.
+pub fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {
     let rule = resource.strategy.rules().name_rule;
     let base = text(object, "generateName");
     for problem in names_problems(base, |b| rule.problems(b, true)) {
@@ -356,8 +361,8 @@ fn names_problems(name: &str, problems: impl Fn(&str) -> Vec<String>) -> Vec<Str
     }
 }
 
-/// What is wrong with the metadata of `object` as the successor of `stored`.
-pub(crate) fn problems_of_update(
+/// Adds the problems of the metadata of `object`, which replaces `stored`.
+pub fn problems_of_update(
     resource: &Resource,
     stored: &Value,
     object: &Value,
@@ -382,7 +387,7 @@ pub(crate) fn problems_of_update(
     common_problems(resource, object, causes);
 }
 
-/// Finalizers that need no domain in their name.
+/// The finalizers without a domain that every object can have.
 const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
 
 fn common_problems(resource: &Resource, object: &Value, causes: &mut Causes) {
@@ -405,9 +410,8 @@ fn common_problems(resource: &Resource, object: &Value, causes: &mut Causes) {
             return;
         }
         let bare = !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
-        // Definitions have one without a slash themselves: it must not be in the way of their updates.
-        let lenient = resource.strategy.rules().allows_unqualified_finalizers;
-        if bare && !lenient {
+        let is_allowed = resource.strategy.rules().allows_unqualified_finalizers;
+        if bare && !is_allowed {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             let field = format!("metadata.finalizers[{index}]");
             causes.push(StatusCause::invalid(&field, finalizer, why));
@@ -415,7 +419,7 @@ fn common_problems(resource: &Resource, object: &Value, causes: &mut Causes) {
     }
 }
 
-/// What is wrong with who owns the object; upstream does not say which of them it is.
+/// Adds the problems of the owner references. As upstream, the fields have no index.
 fn owner_problems(object: &Value, causes: &mut Causes) {
     let field = "metadata.ownerReferences";
     let owners = of(object)["ownerReferences"].as_array();

@@ -1,15 +1,14 @@
-//! Names: which ones a resource takes, and what a label and an annotation may be. The wording of the
-//! refusals is Kubernetes' own, which people search for.
+//! Validation of names, labels and annotations. The messages are upstream's, which people search for.
 
 use serde_json::{Map, Value};
 
-use super::error::Causes;
+use super::causes::Causes;
 use crate::api::StatusCause;
 use crate::api::names::{
     LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_label, is_dns_subdomain, is_label_text,
 };
 
-/// All annotations of an object together, keys and values.
+/// The limit of all annotations of an object together, keys and values.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
@@ -30,23 +29,23 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
     'MyValue',  or 'my_value',  or '12345', regex used for validation is \
     '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// What the names of a resource look like.
+/// The rule for the names of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NameRule {
+pub enum NameRule {
     /// A DNS subdomain: most resources.
     Subdomain,
     /// A DNS label: namespaces.
     Label,
     /// A DNS label that begins with a letter: services.
     Label1035,
-    /// Whatever can be a segment of a path: roles and bindings.
+    /// Any segment of a path: roles and bindings.
     PathSegment,
 }
 
 impl NameRule {
-    /// What is wrong with `name`; with `prefix` only as the beginning of a generated one.
-    pub(crate) fn problems(self, name: &str, prefix: bool) -> Vec<String> {
-        // What follows a prefix makes its last '-' an inner one.
+    /// Returns the problems of `name`; with `prefix`, of `name` as the prefix of a generated name.
+    pub fn problems(self, name: &str, prefix: bool) -> Vec<String> {
+        // A suffix follows, so a '-' at the end of a prefix is allowed.
         let masked;
         let trimmed = match prefix && name.ends_with('-') {
             true => {
@@ -79,8 +78,8 @@ impl NameRule {
     }
 }
 
-/// Why `name` cannot be a segment of a storage path, whatever its resource says of names.
-pub(crate) fn path_segment_problems(name: &str) -> Vec<String> {
+/// Returns the problems of `name` as a segment of a storage path.
+pub fn path_segment_problems(name: &str) -> Vec<String> {
     if matches!(name, "." | "..") {
         return vec![format!("may not be '{name}'")];
     }
@@ -91,8 +90,8 @@ pub(crate) fn path_segment_problems(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// What is wrong with `[prefix/]name`.
-pub(crate) fn qualified_name_problems(text: &str) -> Vec<String> {
+/// Returns the problems of a qualified name, `[prefix/]name`.
+pub fn qualified_name_problems(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>()[..] {
         [name] => name,
@@ -125,8 +124,8 @@ pub(crate) fn qualified_name_problems(text: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with `metadata.labels`.
-pub(crate) fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
+/// Adds the problems of `metadata.labels`.
+pub fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
     let field = "metadata.labels";
     for (key, value) in labels {
         if causes.is_full() {
@@ -142,8 +141,8 @@ pub(crate) fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
     }
 }
 
-/// What is wrong with the value of a label.
-pub(crate) fn label_value_problems(value: &str) -> Vec<String> {
+/// Returns the problems of the value of a label.
+pub fn label_value_problems(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > LABEL_LENGTH_MAX {
         problems.push(format!(
@@ -156,8 +155,8 @@ pub(crate) fn label_value_problems(value: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with `metadata.annotations`.
-pub(crate) fn annotation_problems(annotations: &Map<String, Value>, causes: &mut Causes) {
+/// Adds the problems of `metadata.annotations`.
+pub fn annotation_problems(annotations: &Map<String, Value>, causes: &mut Causes) {
     let field = "metadata.annotations";
     let mut bytes = 0;
     for (key, value) in annotations {
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_takes_its_own_names() {
+    fn rules_accept_and_reject_names() {
         let long = "a".repeat(254);
         check(
             NameRule::Subdomain,
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_annotations() {
+    fn labels_and_annotations_are_validated() {
         let causes = |json: Value| {
             let mut causes = Causes::default();
             label_problems(json.as_object().unwrap(), &mut causes);
@@ -250,9 +249,9 @@ mod tests {
         assert_eq!(causes(serde_json::json!({"a b": ""})).len(), 1);
     }
 
-    /// Once a small body of bad labels made an answer of half a gigabyte.
+    /// A small body of invalid labels caused a response of half a gigabyte.
     #[test]
-    fn of_many_faults_only_some_are_told() {
+    fn list_of_causes_is_truncated() {
         let labels: Map<String, Value> =
             (0..200_000).map(|n| (format!("-{n}"), "".into())).collect();
         let mut causes = Causes::default();

@@ -7,61 +7,67 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::allocator::WriteId;
-use super::guaranteed_update::{Change, Current, Decide, Place};
-use super::pipeline::Writing;
-use super::scale;
-use super::strategic;
-use super::strategic::StrategicError;
-use super::subresource;
-use super::{ApiError, Patch, Registry, Target, conversion, json_patch, patched, update};
+use super::error::ApiError;
+use super::guaranteed_update::{Change, Decide};
+use super::location::ObjectLocation;
+use super::pipeline::Pipeline;
+use super::registry::Registry;
+use super::stored_form::Current;
+use super::strategic::{self, StrategicError};
+use super::target::{Patch, Target};
+use super::{conversion, json_patch, patched, preconditions, scale};
 use crate::api::{Object, WriteOptions};
 use crate::schema::Types;
 
 /// Maximum number of operations of a JSON patch, as in kube-apiserver.
 const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
 
+/// Patches an object.
 pub(crate) async fn patch(
     registry: &Registry,
     target: &Target,
     patch: &Patch,
     options: &WriteOptions,
 ) -> Result<Arc<Object>, ApiError> {
-    update::check_subresource(target, "patch")?;
-    let place = Place::of(target)?;
+    preconditions::check_subresource(target, "patch")?;
+    let location = ObjectLocation::of(target)?;
     check(patch)?;
     let mut write = Patching {
-        writing: Writing::new(registry, target, options),
+        pipeline: Pipeline::new(registry, target, options),
         patch,
     };
     let written = registry
-        .guaranteed_write(&place, options.dry_run, &mut write)
+        .guaranteed_write(&location, options.dry_run, &mut write)
         .await?;
-    subresource::shown(target, written.into_object())
+    scale::shown(target, written.into_object())
 }
 
 /// A PATCH.
 struct Patching<'a> {
-    writing: Writing<'a>,
+    pipeline: Pipeline<'a>,
     patch: &'a Patch,
 }
 
 impl Decide for Patching<'_> {
     async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
-        let target = self.writing.target;
+        let target = self.pipeline.target;
         let current = current.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))?;
-        let types = self.writing.registry.types();
+        let types = self.pipeline.registry.types();
         let object = apply(target, types, self.patch, current)?;
-        let (registry, options) = (self.writing.registry, self.writing.options);
+        let (registry, options) = (self.pipeline.registry, self.pipeline.options);
         let object = patched::conform(registry, target, self.patch, object, options)?;
-        self.writing.succeed(current, object).await
+        self.pipeline.replace_with_body(current, object).await
     }
 
     fn write_id(&self) -> Option<WriteId> {
-        Some(self.writing.id)
+        Some(self.pipeline.id)
     }
 }
 
-/// What can be refused without the object.
+/// Checks a patch without the object.
+///
+/// # Errors
+/// 413 for a JSON patch with too many operations; 400 for a merge patch that is not an object.
 fn check(patch: &Patch) -> Result<(), ApiError> {
     match patch {
         Patch::Json(operations) if operations.len() > JSON_PATCH_OPERATIONS_MAX => {
@@ -78,6 +84,7 @@ fn check(patch: &Patch) -> Result<(), ApiError> {
     }
 }
 
+/// Applies a patch to the present object, in the version of the client.
 fn apply(
     target: &Target,
     types: &Types,

@@ -1,22 +1,26 @@
-//! Reads what a patch made of an object as an object of its kind. What does not fit the kind is a 422 with
-//! one cause on the field `patch`, in upstream's words for each type of patch.
+//! Decodes a patched object by its kind. An object that does not fit the kind is a 422 with one cause for the field
+//! `patch`, with upstream's text for each type of patch.
 
 use serde_json::Value;
 
+use super::error::ApiError;
+use super::registry::Registry;
+use super::resource::Resource;
 use super::strategic::GoFormat;
-use super::{ApiError, Patch, Registry, Resource, Target, field_validation, metadata};
+use super::target::{Patch, Target};
+use super::{field_validation, metadata};
 use crate::api::{StatusCause, WriteOptions};
 use crate::schema::KindType;
 
-/// How upstream's messages name the scheme of the built-in types.
+/// The name of the scheme of the built-in types in upstream's messages.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 
-/// Returns `object`, which `patch` was applied to, without members that its kind does not have, and with
-/// its metadata checked against the URL.
+/// Returns the patched `object` without members that its kind does not have, and with its metadata checked against the
+/// URL.
 ///
 /// # Errors
-/// 422 when it is no object of its kind any more, or when the client wants unknown fields refused; 400 when
-/// it has another name or namespace than the URL.
+/// 422 if it is not an object of its kind, or has unknown fields and the client requests strict validation; 400 if
+/// its name or namespace differs from the URL.
 pub(crate) fn conform(
     registry: &Registry,
     target: &Target,
@@ -39,7 +43,7 @@ pub(crate) fn conform(
     if let Err(mistakes) = field_validation::judge(options, mistakes) {
         return Err(invalid(patch, &object, &mistakes.to_string()));
     }
-    // What is left are nulls in lists, which Go reads as empty values and then refuses as invalid.
+    // Only nulls in lists can fail here. Go decodes them as empty values, which validation then rejects.
     metadata::check_shape(&target.of_bodies(), &mut object).map_err(|error| match error {
         ApiError::BadRequest(detail) => invalid(patch, &object, &detail),
         error => error,
@@ -53,10 +57,10 @@ pub(crate) fn conform(
     Ok(object)
 }
 
-/// Reads the object by its type and returns the fields that the type does not have.
+/// Decodes the object by its type and returns the fields that the type does not have.
 ///
 /// # Errors
-/// Why it does not fit the type.
+/// The type error.
 fn typed(
     registry: &Registry,
     target: &Target,
@@ -65,7 +69,7 @@ fn typed(
 ) -> Result<Vec<String>, String> {
     let resource = target.of_bodies();
     if matches!(patch, Patch::Strategic(_)) {
-        // It patches a typed object, whose kind is not read from its members.
+        // A strategic patch is applied to a typed object, whose kind does not come from its members.
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = resource.kind.as_str().into();
     } else {
@@ -93,10 +97,10 @@ fn typed(
     Ok(decoded.mistakes)
 }
 
-/// Checks that the object is still of its kind, if it says of which one it is.
+/// Checks that `apiVersion` and `kind`, if present, are those of the resource.
 ///
 /// # Errors
-/// What upstream says of a kind that it does not know, or that it cannot convert to this one.
+/// Upstream's text for a kind that it does not know, or that it cannot convert to this one.
 fn check_type(registry: &Registry, resource: &Resource, object: &Value) -> Result<(), String> {
     let text = |member: &str| object[member].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -136,8 +140,8 @@ fn check_type(registry: &Registry, resource: &Resource, object: &Value) -> Resul
     ))
 }
 
-/// The refusal of a patch. Upstream names neither the kind nor the object here; it shows a strategic patch
-/// itself, and of the others the patched object.
+/// Returns the error for an invalid patched object. As upstream, it names neither the kind nor the object, and its value is
+/// the patch if that is a strategic patch, otherwise the patched object.
 fn invalid(patch: &Patch, object: &Value, detail: &str) -> ApiError {
     let value = match patch {
         Patch::Strategic(patch) => GoFormat(patch).to_string(),

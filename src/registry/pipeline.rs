@@ -3,37 +3,41 @@
 
 use serde_json::Value;
 
-use super::admission_adapter;
-use super::admission_adapter::Question;
-use super::allocator::WriteId;
-use super::error::Causes;
-use super::guaranteed_update::{Change, Current};
-use super::scale;
-use super::strategy::{desired_state_differs, is_finished};
-use super::{ApiError, Registry, Target, conversion, metadata, ratchet, update};
+use super::admission_adapter::{AdmissionAttributes, write_options};
+use super::allocator::{ObjectIdentity, WriteId};
+use super::causes::Causes;
+use super::error::ApiError;
+use super::guaranteed_update::Change;
+use super::registry::Registry;
+use super::resource::Resource;
+use super::stored_form::Current;
+use super::target::Target;
+use super::{conversion, metadata, preconditions, ratchet, scale};
 use crate::admission::request::Operation;
 use crate::api::{ResourceVersion, StatusCause, WriteOptions};
 use crate::schema::managed;
 
-/// One write on its way: of what, in which place, with which options and by whom.
+/// The pipeline of one write.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Writing<'a> {
+pub(crate) struct Pipeline<'a> {
     pub(crate) registry: &'a Registry,
-    /// Its name is empty while the object's is still to be generated.
+    /// Its name is empty until the name of the object is generated.
     pub(crate) target: &'a Target,
     pub(crate) options: &'a WriteOptions,
-    /// Identifies it in the reservations of an allocator.
+    /// Identifies the write in the reservations of an allocator.
     pub(crate) id: WriteId,
 }
 
-/// Whether an object says yet who manages its fields once it is written.
+/// The state of `managedFields` in the object of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fields {
-    ToManage,
-    Managed,
+enum ManagedFields {
+    /// As the client sent them.
+    Stale,
+    /// They include this write.
+    Current,
 }
 
-impl<'a> Writing<'a> {
+impl<'a> Pipeline<'a> {
     pub(crate) fn new(
         registry: &'a Registry,
         target: &'a Target,
@@ -47,35 +51,44 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// The first half of a create: what the client and those who may change it want stored, in stored
-    /// form. `body` was checked for its shape; it is in the form that the client sees.
+    /// Runs the first half of a create, up to the mutating webhooks, and returns the object in stored form. `body` was
+    /// checked for its shape; it is in the version of the client.
+    ///
+    /// # Errors
+    /// Those of admission; 413 if the defaults are too large.
     pub(crate) async fn draft(&self, body: Value) -> Result<Value, ApiError> {
         let object = conversion::to_storage(self.registry.types(), &self.target.resource, body);
-        self.begin(object, Fields::ToManage).await
+        self.begin(object, ManagedFields::Stale).await
     }
 
-    /// The same of an object in stored form that an apply made.
+    /// [`Self::draft`] for the result of an apply, which is in stored form.
+    ///
+    /// # Errors
+    /// As there.
     pub(crate) async fn draft_applied(&self, object: Value) -> Result<Value, ApiError> {
-        self.begin(object, Fields::Managed).await
+        self.begin(object, ManagedFields::Current).await
     }
 
-    async fn begin(&self, mut object: Value, fields: Fields) -> Result<Value, ApiError> {
+    async fn begin(&self, mut object: Value, fields: ManagedFields) -> Result<Value, ApiError> {
         let resource = &self.target.resource;
         metadata::wipe_system_fields(&mut object);
         metadata::dedupe_owners(&mut object, &self.options.warnings);
         self.set_defaults(&mut object)?;
-        if fields == Fields::ToManage {
+        if fields == ManagedFields::Stale {
             resource.strategy.canonicalize(&mut object);
             self.manage(None, &mut object).await?;
         }
         let mut object = self.mutated(Operation::Create, object, None).await?;
-        // What webhooks add has defaults of its own.
+        // Objects that webhooks added need defaults too.
         self.set_defaults(&mut object)?;
         Ok(object)
     }
 
-    /// The second half, once the object has its name: what the server makes of it, and whether it may
-    /// be stored so.
+    /// Runs the second half of a create, once the object has its name: the fields that the server sets, validation, and
+    /// validating admission.
+    ///
+    /// # Errors
+    /// 422; those of admission.
     pub(crate) async fn complete(&self, mut object: Value) -> Result<Value, ApiError> {
         let resource = &self.target.resource;
         metadata::fill_created(resource, &mut object);
@@ -85,84 +98,99 @@ impl<'a> Writing<'a> {
         metadata::problems_of_new(resource, &object, &mut causes);
         strategy.validate(resource, &object, &mut causes);
         if let Some(schema) = strategy.schema_validator() {
-            schema
-                .validate(self.registry, None, &object, &mut causes)
-                .await?;
+            let tasks = self.registry.tasks();
+            schema.validate(tasks, None, &object, &mut causes).await?;
         }
-        self.refuse_for(causes.into_vec())?;
-        self.refuse_for(strategy.strict_problems(&object))?;
+        self.reject_if_any(causes.into_vec())?;
+        self.reject_if_any(strategy.strict_problems(&object))?;
         strategy.set_derived_status(self.registry, None, &mut object);
         self.reserve(None, &mut object).await?;
-        if let Err(refusal) = self.admit(Operation::Create, &object, None).await {
-            self.withdraw(None, &object, &refusal).await;
-            return Err(refusal);
+        if let Err(error) = self.admit(Operation::Create, &object, None).await {
+            self.withdraw(None, &object, &error).await;
+            return Err(error);
         }
         Ok(object)
     }
 
-    /// Fills in what the client left out, and prunes by the schema.
+    /// Sets the defaults of fields that the client left out, and prunes unknown fields by the schema.
     fn set_defaults(&self, object: &mut Value) -> Result<(), ApiError> {
         let resource = &self.target.resource;
         resource.strategy.set_defaults(resource, object);
         resource.strategy.apply_schema(object)
     }
 
-    /// Reserves what only one object can have.
+    /// Reserves the values that only one object can have. Writes to subresources reserve none.
     async fn reserve(
         &self,
         old: Option<(&Value, ResourceVersion)>,
         object: &mut Value,
     ) -> Result<(), ApiError> {
-        let Some(allocator) = self.target.resource.strategy.allocator() else {
+        let allocator = self.target.resource.strategy.allocator();
+        let Some(allocator) = allocator.filter(|_| self.target.subresource.is_none()) else {
             return Ok(());
         };
-        let dry_run = self.options.dry_run;
+        let (storage, owner, dry_run) =
+            (&*self.registry.storage, self.owner(), self.options.dry_run);
         allocator
-            .reserve(self.registry, self.target, self.id, old, object, dry_run)
+            .reserve(storage, owner, self.id, old, object, dry_run)
             .await
     }
 
-    /// Releases what was reserved for an object that was to follow `current` and is not stored.
-    pub(crate) async fn withdraw(&self, current: Option<&Current>, object: &Value, why: &ApiError) {
+    /// Releases what was reserved for an object that was not stored in place of `current` because of `error`.
+    pub(crate) async fn withdraw(
+        &self,
+        current: Option<&Current>,
+        object: &Value,
+        error: &ApiError,
+    ) {
         let allocator = self.target.resource.strategy.allocator();
         if let Some(allocator) = allocator.filter(|_| !self.options.dry_run) {
-            let (identity, id) = (self.target.into(), Some(self.id));
+            let (storage, owner) = (&*self.registry.storage, self.owner());
+            let old = current.map(Current::versioned);
             allocator
-                .withdraw(self.registry, identity, id, current, object, Some(why))
+                .withdraw(storage, owner, Some(self.id), old, object, Some(error))
                 .await;
         }
     }
 
-    /// What the webhooks make of `object`.
+    fn owner(&self) -> ObjectIdentity<'_> {
+        ObjectIdentity {
+            storage_prefix: &self.target.resource.storage_prefix,
+            namespace: self.target.namespace.as_deref().unwrap_or_default(),
+            name: &self.target.name,
+        }
+    }
+
+    /// Returns `object` after mutating admission.
     async fn mutated(
         &self,
         operation: Operation,
         object: Value,
         old: Option<&Current>,
     ) -> Result<Value, ApiError> {
-        let options = || self.told_options(operation);
-        let question = self.question(operation, &options);
-        self.registry.mutated(question, object, old).await
+        let options = || self.options_object(operation);
+        let attributes = self.attributes(operation, &options);
+        self.registry.mutated(attributes, object, old).await
     }
 
-    /// Lets those judge who may refuse.
+    /// Runs validating admission.
     async fn admit(
         &self,
         operation: Operation,
         object: &Value,
         old: Option<&Current>,
     ) -> Result<(), ApiError> {
-        let options = || self.told_options(operation);
-        let question = self.question(operation, &options);
-        self.registry.admit(question, object, old).await
+        let options = || self.options_object(operation);
+        let attributes = self.attributes(operation, &options);
+        self.registry.admit(attributes, object, old).await
     }
 
-    fn question<'b>(
+    fn attributes<'b>(
         &'b self,
         operation: Operation,
         options: &'b (dyn Fn() -> Value + Sync),
-    ) -> Question<'b> {
-        Question {
+    ) -> AdmissionAttributes<'b> {
+        AdmissionAttributes {
             operation,
             target: self.target,
             user: &self.options.user,
@@ -173,52 +201,56 @@ impl<'a> Writing<'a> {
         }
     }
 
-    fn told_options(&self, operation: Operation) -> Value {
+    /// Returns the options of the write as an API object.
+    fn options_object(&self, operation: Operation) -> Value {
         let kind = match operation {
             Operation::Create => "CreateOptions",
             _ => "UpdateOptions",
         };
-        admission_adapter::write_options(kind, self.options)
+        write_options(kind, self.options)
     }
 
-    /// The successor of `current` that a client asks for with `body`, which was checked against the
-    /// URL and is in the form that the client sees.
+    /// Returns the change of `current` to `body`, which was checked against the URL and is in the version of the client.
     ///
     /// # Errors
-    /// 409 when the body is about another version or another object of that name; 422.
-    pub(crate) async fn succeed(&self, current: &Current, body: Value) -> Result<Change, ApiError> {
+    /// 409 if the body has another version or uid; 422; those of admission.
+    pub(crate) async fn replace_with_body(
+        &self,
+        current: &Current,
+        body: Value,
+    ) -> Result<Change, ApiError> {
         let resource = &self.target.resource;
         let name = &self.target.name;
-        update::check_uid(resource, name, Some(current), &body)?;
-        update::check_version(resource, name, current, &body)?;
+        preconditions::check_uid(resource, name, Some(current), &body)?;
+        preconditions::check_version(resource, name, current, &body)?;
         let object = match scale::is_of(self.target) {
             true => scale::applied(self.target, &current.value, &body)?,
             false => conversion::to_storage(self.registry.types(), resource, body),
         };
-        self.replace(current, object, Fields::ToManage).await
+        self.replace(current, object, ManagedFields::Stale).await
     }
 
-    /// The same of an object in stored form, of which it is known who manages its fields.
+    /// Returns the change of `current` to the result of an apply, which is in stored form.
     ///
     /// # Errors
-    /// 422
-    pub(crate) async fn follow(
+    /// 422; those of admission.
+    pub(crate) async fn replace_with_applied(
         &self,
         current: &Current,
         applied: Value,
     ) -> Result<Change, ApiError> {
-        self.replace(current, applied, Fields::Managed).await
+        self.replace(current, applied, ManagedFields::Current).await
     }
 
     async fn replace(
         &self,
         current: &Current,
         mut object: Value,
-        fields: Fields,
+        fields: ManagedFields,
     ) -> Result<Change, ApiError> {
         let resource = &self.target.resource;
         self.set_defaults(&mut object)?;
-        if fields == Fields::ToManage {
+        if fields == ManagedFields::Stale {
             resource.strategy.canonicalize(&mut object);
             self.manage(Some(&current.value), &mut object).await?;
         }
@@ -230,11 +262,11 @@ impl<'a> Writing<'a> {
         let entries = object["metadata"]["managedFields"].take();
         let strategy = &resource.strategy;
         strategy.prepare_for_update(resource, subresource, &current.value, &mut object);
-        metadata::keep_from_stored(&current.value, &mut object);
+        metadata::reset_immutable(&current.value, &mut object);
         metadata::put_managed_fields(entries, &mut object);
         metadata::dedupe_owners(&mut object, &self.options.warnings);
         resource.strategy.canonicalize(&mut object);
-        let mut stored = self.as_of_today(&current.value);
+        let mut stored = self.with_defaults(&current.value);
         let mut causes = self.problems_of_update(&stored, &object).await?;
         if !causes.is_empty()
             && let Some(canonical) = self.canonical(&stored)
@@ -242,31 +274,31 @@ impl<'a> Writing<'a> {
             stored = canonical;
             causes = self.problems_of_update(&stored, &object).await?;
         }
-        self.refuse_for(causes)?;
+        self.reject_if_any(causes)?;
         let stored = &stored;
-        self.refuse_for(strategy.strict_problems(&object))?;
+        self.reject_if_any(strategy.strict_problems(&object))?;
         self.reserve(Some((stored, current.at)), &mut object)
             .await?;
         if desired_state_differs(resource, stored, &object) {
             metadata::bump_generation(&mut object);
         }
-        // Of this generation.
+        // After the generation: the status may observe it.
         strategy.set_derived_status(self.registry, subresource, &mut object);
         managed::restore_unchanged_times(&current.value, &mut object);
-        if let Err(refusal) = self.admit(Operation::Update, &object, Some(current)).await {
-            self.withdraw(Some(current), &object, &refusal).await;
-            return Err(refusal);
+        if let Err(error) = self.admit(Operation::Update, &object, Some(current)).await {
+            self.withdraw(Some(current), &object, &error).await;
+            return Err(error);
         }
-        // An object that nothing holds any longer goes with the write that let go of it.
+        // The write that removes the last finalizer also deletes the object.
         if is_finished(resource, &object) && object != current.value {
             return Ok(Change::Finish(object));
         }
         Ok(Change::Put(object))
     }
 
-    /// A stored object as it would be, had it been written by this version: with what is filled in
-    /// today, so that nobody is told to have changed that.
-    fn as_of_today(&self, stored: &Value) -> Value {
+    /// Returns a stored object with the defaults and the form that it would be stored with today, so that these do not
+    /// count as changes by the client.
+    fn with_defaults(&self, stored: &Value) -> Value {
         let mut object = stored.clone();
         let resource = &self.target.resource;
         resource.strategy.set_defaults(resource, &mut object);
@@ -274,8 +306,8 @@ impl<'a> Writing<'a> {
         object
     }
 
-    /// A stored built-in in the one form in which its quantities are read today, if it was stored in
-    /// another: who patches it has not changed them.
+    /// Returns a stored built-in object with its quantities in canonical form, if that differs: a patch reads and writes
+    /// them in that form, which is not a change by the client.
     fn canonical(&self, stored: &Value) -> Option<Value> {
         let resource = &self.target.resource;
         let kind = self.registry.kind_type(resource);
@@ -284,7 +316,7 @@ impl<'a> Writing<'a> {
         (canonical != *stored).then_some(canonical)
     }
 
-    /// What is wrong with `object` that was not wrong with `stored` already.
+    /// Returns the problems of `object` that `stored` does not have already.
     async fn problems_of_update(
         &self,
         stored: &Value,
@@ -292,34 +324,34 @@ impl<'a> Writing<'a> {
     ) -> Result<Vec<StatusCause>, ApiError> {
         let schema = self.target.resource.strategy.schema_validator();
         let ratcheted = schema.filter(|schema| !schema.has_ratcheting());
-        // Rules of a schema may be about the change, so it decides itself what an update tolerates.
+        // Transition rules compare with the old object, so such a schema implements ratcheting itself.
         let ratcheting = schema.filter(|schema| schema.has_ratcheting());
-        let registry = self.registry;
-        let mut causes = self.problems_of_succession(stored, object);
+        let tasks = self.registry.tasks();
+        let mut causes = self.problems_of_change(stored, object);
         if let Some(schema) = ratcheted {
             schema
-                .validate(registry, Some(stored), object, &mut causes)
+                .validate(tasks, Some(stored), object, &mut causes)
                 .await?;
         }
         if !causes.is_empty() {
-            let mut before = self.problems_of_succession(stored, stored);
+            let mut before = self.problems_of_change(stored, stored);
             if let Some(schema) = ratcheted {
                 schema
-                    .validate(registry, Some(stored), stored, &mut before)
+                    .validate(tasks, Some(stored), stored, &mut before)
                     .await?;
             }
             causes = ratchet::without_old(causes, stored, object, before).into();
         }
         if let Some(schema) = ratcheting {
             schema
-                .validate(registry, Some(stored), object, &mut causes)
+                .validate(tasks, Some(stored), object, &mut causes)
                 .await?;
         }
         Ok(causes.into_vec())
     }
 
-    /// What is wrong with `new` as the successor of `old`, but for what definitions say.
-    fn problems_of_succession(&self, old: &Value, new: &Value) -> Causes {
+    /// Returns the problems of a change from `old` to `new`, except those by a schema.
+    fn problems_of_change(&self, old: &Value, new: &Value) -> Causes {
         let resource = &self.target.resource;
         let subresource = self.target.subresource.as_deref();
         let mut causes = Causes::default();
@@ -329,12 +361,36 @@ impl<'a> Writing<'a> {
         causes
     }
 
-    /// Refuses the object for what is wrong with it, if anything is.
-    fn refuse_for(&self, causes: Vec<StatusCause>) -> Result<(), ApiError> {
+    /// Returns an error if there are `causes`.
+    fn reject_if_any(&self, causes: Vec<StatusCause>) -> Result<(), ApiError> {
         if causes.is_empty() {
             return Ok(());
         }
         let Target { resource, name, .. } = self.target;
         Err(ApiError::invalid(resource, name, causes))
+    }
+}
+
+/// Returns true if nothing prevents the deletion of `object`, as this write is about to store it.
+fn is_finished(resource: &Resource, object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    metadata["deletionTimestamp"].is_string()
+        && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
+        && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && !resource.strategy.has_finalizers(object)
+}
+
+/// Returns true if the desired state differs: anything except metadata and status. The status of a custom resource
+/// without that subresource is part of it.
+fn desired_state_differs(resource: &Resource, a: &Value, b: &Value) -> bool {
+    let is_status_desired = !resource.strategy.is_builtin() && !resource.has_status();
+    let is_desired = |(member, _): &(&String, &Value)| match member.as_str() {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => is_status_desired,
+        _ => true,
+    };
+    match (a.as_object(), b.as_object()) {
+        (Some(a), Some(b)) => !a.iter().filter(is_desired).eq(b.iter().filter(is_desired)),
+        (a, b) => a.is_some() != b.is_some(),
     }
 }

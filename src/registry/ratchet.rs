@@ -1,32 +1,32 @@
-//! Ratcheting: what was wrong with an object as it is stored is not held against a write that leaves it
-//! so. Rules grow stricter, and others write into the same storage; whoever takes a finalizer away, or
-//! changes a label, is not to blame, and could not delete the object otherwise.
+//! Ratcheting: an update is not rejected for a problem that the stored object has already and that the update does not
+//! change. Validation becomes stricter over time, and other programs write to the same storage; without ratcheting a
+//! client could not remove a finalizer or change a label of such an object, nor delete it.
 //!
 //! # The rule
 //!
-//! A problem is *old* when the stored object, validated today as its own successor, has the same one, of
-//! the same reason and in the same words, and what is at its field has not changed. Where nothing is, the
-//! item of a list that lacks it must be the same. In metadata the words alone count, and not at which index:
-//! they tell the finalizer that is meant, and lists of them get shorter. Of a label they tell the value and not
-//! whose it is: a problem of a label that this write sets is new.
+//! A problem is *old* if the stored object, validated today as an update of itself, has a problem with the same reason and
+//! message, and the value of its field is unchanged. If the field has no value, the list item that lacks it must be
+//! unchanged. In metadata only the message counts, without the index of the field: the message has the finalizer, and the
+//! list of finalizers gets shorter. The message about a label has its value but not its key, so a problem of a label that
+//! this write sets is new.
 
 use serde_json::Value;
 
-use super::error::Causes;
+use super::causes::Causes;
 use super::{metadata, names};
 use crate::api::StatusCause;
 
-/// Those of the `causes` against `object` that are not old; `before` is what was wrong with `stored`.
+/// Returns the `causes` of `object` that are not old; `before` has the causes of `stored`.
 pub(crate) fn without_old(
     causes: Causes,
     stored: &Value,
     object: &Value,
     before: Causes,
 ) -> Vec<StatusCause> {
-    // Of so many not all are known: a new one may be among those that are not told.
-    let untold = causes.is_full() && !differs_in_metadata_only(stored, object);
+    // The list is truncated: a new cause may be among those that are missing.
+    let is_truncated = causes.is_full() && !differs_in_metadata_only(stored, object);
     let mut causes = causes.into_vec();
-    if untold {
+    if is_truncated {
         return causes;
     }
     let mut before = before.into_vec();
@@ -37,12 +37,12 @@ pub(crate) fn without_old(
         }
         let old = before.iter().position(|old| is_same(old, cause));
         match old {
-            // That there are more is about no field.
+            // The cause that there are more has no field.
             Some(old)
                 if *cause == StatusCause::too_many()
                     || is_unchanged(&cause.field, stored, object) =>
             {
-                // One excuses one.
+                // Each old cause matches one new cause.
                 before.swap_remove(old);
                 false
             }
@@ -52,7 +52,7 @@ pub(crate) fn without_old(
     causes
 }
 
-/// What is wrong with the labels that are not as they were.
+/// Returns the problems of labels that changed.
 fn of_new_labels(stored: &Value, object: &Value) -> Vec<StatusCause> {
     let labels = |object: &Value| metadata::of(object)["labels"].as_object().cloned();
     let (old, mut new) = (
@@ -87,7 +87,7 @@ fn is_same(old: &StatusCause, new: &StatusCause) -> bool {
     old.reason == new.reason && old.message == new.message && place(old) == place(new)
 }
 
-/// Whether `field` is the same in both, or in neither.
+/// Returns true if `field` has the same value in both objects.
 fn is_unchanged(field: &str, stored: &Value, object: &Value) -> bool {
     if is_in_metadata(field) {
         return true;
@@ -96,18 +96,18 @@ fn is_unchanged(field: &str, stored: &Value, object: &Value) -> bool {
     old.value == new.value && (!old.value.is_null() || old.item == new.item)
 }
 
-/// What is in one place of an object.
+/// The value of a field.
 struct Part<'a> {
-    /// Null if nothing is there.
+    /// Null if the field is absent.
     value: &'a Value,
-    /// The item of a list that it is in, of several the inmost.
+    /// The innermost list item that contains the field.
     item: Option<&'a Value>,
 }
 
 impl<'a> Part<'a> {
-    /// What is at `a.b[0].c`, or `a.b[key].c`.
+    /// Returns the value at `a.b[0].c` or `a.b[key].c`.
     fn at(field: &str, object: &'a Value) -> Self {
-        const NOTHING: &Value = &Value::Null;
+        const ABSENT: &Value = &Value::Null;
         let mut part = Self {
             value: object,
             item: None,
@@ -124,12 +124,12 @@ impl<'a> Part<'a> {
             part.value = match part.value {
                 Value::Array(items) => {
                     let item = segment.parse().ok().and_then(|at: usize| items.get(at));
-                    part.item = Some(item.unwrap_or(NOTHING));
+                    part.item = Some(item.unwrap_or(ABSENT));
                     item
                 }
                 other => other.get(segment),
             }
-            .unwrap_or(NOTHING);
+            .unwrap_or(ABSENT);
             rest = after;
         }
         part
@@ -150,12 +150,17 @@ mod tests {
         causes
     }
 
-    fn left(old: &[(&str, &str)], new: &[(&str, &str)], stored: &Value, object: &Value) -> usize {
+    fn remaining(
+        old: &[(&str, &str)],
+        new: &[(&str, &str)],
+        stored: &Value,
+        object: &Value,
+    ) -> usize {
         without_old(causes(new), stored, object, causes(old)).len()
     }
 
     #[test]
-    fn parts_are_found_by_their_fields() {
+    fn part_at_returns_value_of_field() {
         let object = json!({"spec": {"list": [{"a": 1}], "map": {"x.y/z": 2}}});
         for (field, expect) in [
             ("spec.list[0].a", json!(1)),
@@ -170,70 +175,74 @@ mod tests {
     }
 
     #[test]
-    fn what_was_so_is_no_fault_of_who_leaves_it() {
+    fn unchanged_problem_is_old() {
         let stored = json!({"spec": {"a": {"x": 1}, "b": 2}});
         let same = json!({"metadata": {"labels": {}}, "spec": {"a": {"x": 1}, "b": 3}});
         let changed = json!({"spec": {"a": {"x": 2}, "b": 2}});
         let old = [("spec.a", "x"), ("spec.c", "")];
-        assert_eq!(left(&old, &old, &stored, &same), 0);
+        assert_eq!(remaining(&old, &old, &stored, &same), 0);
         assert_eq!(
-            left(&old, &old, &stored, &changed),
+            remaining(&old, &old, &stored, &changed),
             1,
-            "what is at it is another"
+            "the value changed"
         );
-        assert_eq!(left(&old, &[("spec.a", "y")], &stored, &same), 1);
-        assert_eq!(left(&old, &[("spec.b", "x")], &stored, &same), 1);
+        assert_eq!(remaining(&old, &[("spec.a", "y")], &stored, &same), 1);
+        assert_eq!(remaining(&old, &[("spec.b", "x")], &stored, &same), 1);
         let twice = [("spec.a", "x"), ("spec.a", "x")];
-        assert_eq!(left(&old, &twice, &stored, &same), 1, "one excuses one");
+        assert_eq!(
+            remaining(&old, &twice, &stored, &same),
+            1,
+            "each old cause matches one"
+        );
     }
 
-    /// The words of a cause tell the value alone: another label with it was excused by the one that had it.
+    /// The message has only the value of a label: a second label with an invalid value was accepted.
     #[test]
-    fn a_new_label_is_not_excused_by_an_old_one() {
+    fn problem_of_new_label_is_new() {
         let labelled = |labels: Value| json!({"metadata": {"labels": labels}});
-        let told = |object: &Value| {
+        let causes_of = |object: &Value| {
             let mut causes = Causes::default();
             let labels = object["metadata"]["labels"].as_object().unwrap();
             names::label_problems(labels, &mut causes);
             causes
         };
         let stored = labelled(json!({"a": "not good"}));
-        let left = |labels: Value| {
+        let remaining = |labels: Value| {
             let object = labelled(labels);
-            without_old(told(&object), &stored, &object, told(&stored)).len()
+            without_old(causes_of(&object), &stored, &object, causes_of(&stored)).len()
         };
-        assert_eq!(left(json!({"a": "not good", "b": "fine"})), 0);
-        assert_eq!(left(json!({"b": "not good"})), 1);
-        assert_eq!(left(json!({"a": "not good at all"})), 1);
-        assert_eq!(left(json!({"b": "fine"})), 0);
+        assert_eq!(remaining(json!({"a": "not good", "b": "fine"})), 0);
+        assert_eq!(remaining(json!({"b": "not good"})), 1);
+        assert_eq!(remaining(json!({"a": "not good at all"})), 1);
+        assert_eq!(remaining(json!({"b": "fine"})), 0);
     }
 
-    /// Nothing is where something is required in both, and not of the same item.
+    /// A required field is absent in both objects, in different items.
     #[test]
-    fn what_a_new_item_lacks_is_not_excused_by_what_an_old_one_lacked() {
+    fn absent_field_of_changed_item_is_new() {
         let stored = json!({"spec": {"list": [{"name": "a"}, {"image": "x"}]}});
         let lacks = [("spec.list[1].name", "")];
         let of = |items: Value| json!({"spec": {"list": items, "other": 1}});
         let same = of(json!([{"name": "a"}, {"image": "x"}]));
-        assert_eq!(left(&lacks, &lacks, &stored, &same), 0);
+        assert_eq!(remaining(&lacks, &lacks, &stored, &same), 0);
         let another = of(json!([{"name": "a"}, {"image": "y"}]));
-        assert_eq!(left(&lacks, &lacks, &stored, &another), 1);
-        // Outside of lists it is what it was, whatever is around it.
+        assert_eq!(remaining(&lacks, &lacks, &stored, &another), 1);
+        // Outside of lists the surrounding object does not matter.
         let stored = json!({"spec": {"replicas": 1}});
         let scaled = json!({"spec": {"replicas": 2}});
         let selector = [("spec.selector", "")];
-        assert_eq!(left(&selector, &selector, &stored, &scaled), 0);
+        assert_eq!(remaining(&selector, &selector, &stored, &scaled), 0);
     }
 
     #[test]
-    fn a_list_of_finalizers_may_get_shorter() {
+    fn problem_of_finalizer_is_old_at_another_index() {
         let stored = json!({"metadata": {"finalizers": ["a/b", "bad"]}});
         let object = json!({"metadata": {"finalizers": ["bad"]}});
         let old = [("metadata.finalizers[1]", "bad")];
         let new = [("metadata.finalizers[0]", "bad")];
-        assert_eq!(left(&old, &new, &stored, &object), 0);
+        assert_eq!(remaining(&old, &new, &stored, &object), 0);
         assert_eq!(
-            left(
+            remaining(
                 &old,
                 &[("metadata.finalizers[0]", "worse")],
                 &stored,
@@ -244,12 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn behind_too_many_problems_a_new_one_cannot_hide() {
+    fn truncated_list_is_not_ratcheted() {
         let many: Vec<_> = (0..=Causes::MAX + 1).map(|_| ("spec.a", "x")).collect();
         let stored = json!({"spec": {"a": 1, "b": 2}});
         let object = json!({"spec": {"a": 1, "b": 3}});
-        assert!(left(&many, &many, &stored, &object) > 0);
+        assert!(remaining(&many, &many, &stored, &object) > 0);
         let labelled = json!({"metadata": {"labels": {}}, "spec": {"a": 1, "b": 2}});
-        assert_eq!(left(&many, &many, &stored, &labelled), 0);
+        assert_eq!(remaining(&many, &many, &stored, &labelled), 0);
     }
 }

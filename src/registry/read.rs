@@ -1,10 +1,14 @@
-//! Reads: names and selectors are checked here, everything else is the cache's.
+//! Reads: checks names and selectors, and calls the cache.
 
 use std::sync::Arc;
 
-use super::guaranteed_update::Place;
-use super::subresource;
-use super::{ApiError, Registry, Resource, Target, Watch, conversion};
+use super::error::ApiError;
+use super::location::ObjectLocation;
+use super::registry::Registry;
+use super::resource::Resource;
+use super::target::Target;
+use super::watch::Watch;
+use super::{conversion, scale};
 use crate::api::{
     GetOptions, ListOptions, Object, ResolvedFieldSelector, SelectionPredicate, UnknownField,
 };
@@ -17,21 +21,22 @@ pub(crate) async fn get(
     options: GetOptions,
 ) -> Result<Arc<Object>, ApiError> {
     if let Some(objects) = target.resource.strategy.virtual_objects() {
-        return objects.get(registry, target).await;
+        let (resource, name) = (&target.resource, &target.name);
+        return objects.get(&*registry.storage, resource, name).await;
     }
     let object = get_stored(registry, target, options).await?;
     let object = conversion::presented_one(&target.resource, object).await?;
-    subresource::shown(target, object)
+    scale::shown(target, object)
 }
 
-/// The same in the stored form.
+/// Returns an object in stored form.
 async fn get_stored(
     registry: &Registry,
     target: &Target,
     options: GetOptions,
 ) -> Result<Arc<Object>, ApiError> {
     let namespace = target.namespace.as_deref();
-    let key = Place::key_of(&target.resource, namespace, &target.name)?;
+    let key = ObjectLocation::key_of(&target.resource, namespace, &target.name)?;
     let cache = registry.cache(&target.resource)?;
     let found = cache.get(&key, options).await?;
     found.ok_or_else(|| ApiError::not_found(&target.resource, &target.name))
@@ -44,15 +49,15 @@ pub(crate) async fn list(
     options: &ListOptions,
 ) -> Result<ObjectList, ApiError> {
     if let Some(objects) = resource.strategy.virtual_objects() {
-        return objects.list(registry, resource, options).await;
+        return objects.list(&*registry.storage, resource, options).await;
     }
     let predicate = predicate(resource, namespace, options)?;
-    let (asked, selects) = before_conversion(resource, predicate);
-    let mut list = registry.cache(resource)?.list(&asked, options).await?;
+    let (cached, converted) = before_conversion(resource, predicate);
+    let mut list = registry.cache(resource)?.list(&cached, options).await?;
     list.items = conversion::presented(resource, list.items).await?;
-    if let Some(selects) = selects {
-        // A page may have less than its limit, or nothing: its token tells whether there is more.
-        list.items.retain(|object| selects.matches(object));
+    if let Some(predicate) = converted {
+        // A page may have fewer objects than its limit, or none: the continue token shows whether there are more.
+        list.items.retain(|object| predicate.matches(object));
         list.remaining = None;
     }
     Ok(list)
@@ -65,12 +70,12 @@ pub(crate) async fn watch(
     options: &ListOptions,
 ) -> Result<Watch, ApiError> {
     let predicate = predicate(resource, namespace, options)?;
-    let (asked, selects) = before_conversion(resource, predicate);
-    let watcher = registry.cache(resource)?.watch(asked, options).await?;
-    Ok(Watch::new(watcher, resource, selects))
+    let (cached, converted) = before_conversion(resource, predicate);
+    let watcher = registry.cache(resource)?.watch(cached, options).await?;
+    Ok(Watch::new(watcher, resource, converted))
 }
 
-/// The same in the stored form, of all namespaces.
+/// Watches the objects of all namespaces in stored form.
 async fn watch_stored(
     registry: &Registry,
     resource: &Arc<Resource>,
@@ -80,8 +85,8 @@ async fn watch_stored(
     Ok(registry.cache(resource)?.watch(predicate, options).await?)
 }
 
-/// What of `predicate` the cache can decide, and the whole if that is not all: which fields an object has in
-/// another version only its webhook knows.
+/// Returns the part of `predicate` that the cache evaluates, and the whole predicate if it has to be evaluated after
+/// conversion: only the webhook knows the fields of an object in another version.
 fn before_conversion(
     resource: &Resource,
     predicate: SelectionPredicate,
@@ -89,25 +94,26 @@ fn before_conversion(
     let uses_webhook = conversion::webhook_converter(resource).is_some();
     match uses_webhook && predicate.fields.has_columns() {
         true => {
-            let asked = SelectionPredicate {
+            let cached = SelectionPredicate {
                 fields: predicate.fields.without_columns(),
                 ..predicate.clone()
             };
-            (asked, Some(predicate))
+            (cached, Some(predicate))
         }
         false => (predicate, None),
     }
 }
 
-/// One object as storage lists it.
+/// The name and uid of an object in storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoredName {
-    pub(crate) name: String,
-    /// None of what cannot be read.
-    pub(crate) uid: Option<String>,
+pub struct StoredName {
+    /// The name, from its key.
+    pub name: String,
+    /// The uid; `None` if the object cannot be decoded.
+    pub uid: Option<String>,
 }
 
-/// The uid of an object in stored form.
+/// Returns the uid of an object in stored form.
 fn uid_of(stored: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Stored {
@@ -155,7 +161,10 @@ async fn stored_names(
 }
 
 /// Returns the predicate of `options`, with its fields resolved for `resource`.
-pub(crate) fn predicate(
+///
+/// # Errors
+/// 400 for a field that the resource does not have.
+pub fn predicate(
     resource: &Resource,
     namespace: Option<&str>,
     options: &ListOptions,
@@ -170,17 +179,20 @@ pub(crate) fn predicate(
 }
 
 impl Registry {
-    /// One object in the stored form: for who looks at metadata only, which is that of every version, and must
-    /// not depend on webhooks.
+    /// Returns one object in stored form, for callers that use its metadata only, which no conversion changes. Calls no
+    /// conversion webhook.
     ///
     /// # Errors
-    /// As of other gets, but for those of a conversion.
-    pub(crate) async fn get_stored(&self, target: &Target) -> Result<Arc<Object>, ApiError> {
+    /// Those of [`Self::get`] except those of a conversion.
+    pub async fn get_stored(&self, target: &Target) -> Result<Arc<Object>, ApiError> {
         get_stored(self, target, GetOptions::default()).await
     }
 
-    /// A watch in the stored form, for the same.
-    pub(crate) async fn watch_stored(
+    /// Watches the objects of all namespaces in stored form; see [`Self::get_stored`].
+    ///
+    /// # Errors
+    /// Those of [`Self::watch`] except those of a conversion.
+    pub async fn watch_stored(
         &self,
         resource: &Arc<Resource>,
         options: &ListOptions,
@@ -188,12 +200,12 @@ impl Registry {
         watch_stored(self, resource, options).await
     }
 
-    /// At most so many names of what storage holds of `resource` in a namespace, in their order, those
-    /// after `after`; and whether there are more. What cannot be read is among them.
+    /// Returns the names of the objects of `resource` in a namespace of storage, in order: at most `limit` names
+    /// after `after`, and whether there are more. Objects that cannot be decoded are included.
     ///
     /// # Errors
-    /// Storage's; 400 for what is no namespace.
-    pub(crate) async fn stored_names(
+    /// Storage's; 400 for an invalid namespace.
+    pub async fn stored_names(
         &self,
         resource: &Resource,
         namespace: &str,

@@ -1,106 +1,43 @@
-//! The subresource `scale`: how many replicas of something there are to be and are, as an
-//! `autoscaling/v1` Scale, whatever the object itself calls that. A write to it is a write of the object
-//! in which one number differs.
+//! The subresource `scale`: the number of replicas of an object as an `autoscaling/v1` Scale, read from and written to the
+//! fields that [`ScalePaths`] names. A write to it is a write of the object in which one number differs.
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as Written;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as MetaLabelSelector;
 use serde_json::{Map, Value, json};
 
-use super::{ApiError, Resource, Target, metadata};
+use super::error::ApiError;
+use super::resource::Resource;
+use super::scale_paths::SelectorForm;
+use super::target::Target;
+use super::{metadata, response};
 use crate::api::{LabelSelector, Object, ResourceVersion, StatusCause};
+use crate::cacher::ReadError;
 
-/// The subresource's name.
-pub(crate) const NAME: &str = "scale";
+/// The name of the subresource.
+pub const NAME: &str = "scale";
 
-/// Where an object keeps its scale: paths of member names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ScalePaths {
-    wanted: Vec<String>,
-    present: Vec<String>,
-    selector: Selector,
-    /// An object that does not say how many there are to be has no scale.
-    required: bool,
-}
-
-/// How an object says which pods it counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Selector {
-    /// Not at all.
-    Unsaid,
-    /// As a text.
-    Text(Vec<String>),
-    /// As a map of labels, at `spec.selector`.
-    Labels,
-    /// As a `LabelSelector`, at `spec.selector`.
-    Written,
-}
-
-/// The members that `.spec.replicas` names.
-fn path(text: &str) -> Vec<String> {
-    let members = text.trim_start_matches('.').split('.');
-    members.map(str::to_owned).collect()
-}
-
-impl ScalePaths {
-    /// The paths in objects of a resource that is defined at run time. An object without a number of replicas has no
-    /// scale.
-    pub(crate) fn custom(wanted: &str, present: &str, selector: &str) -> Self {
-        Self {
-            wanted: path(wanted),
-            present: path(present),
-            selector: match selector {
-                "" => Selector::Unsaid,
-                text => Selector::Text(path(text)),
-            },
-            required: true,
-        }
-    }
-
-    /// The paths in objects whose `spec.selector` is a map of labels.
-    pub(crate) fn with_label_map() -> Self {
-        Self {
-            selector: Selector::Labels,
-            ..Self::default()
-        }
-    }
-}
-
-impl Default for ScalePaths {
-    /// The paths in most built-in objects, whose `spec.selector` is a LabelSelector.
-    fn default() -> Self {
-        Self {
-            wanted: path("spec.replicas"),
-            present: path("status.replicas"),
-            selector: Selector::Written,
-            required: false,
-        }
-    }
-}
-
-/// Whether it is the scale that is asked for.
+/// Returns true if `target` is the scale of an object.
 pub(crate) fn is_of(target: &Target) -> bool {
     target.subresource.as_deref() == Some(NAME)
 }
 
-/// The scale of `object`, as it is at `at`.
+/// Returns the scale of `object`, which is stored at version `at`.
 ///
 /// # Errors
-/// 500 when the object does not say it in the right place.
-pub(crate) fn of(
-    resource: &Resource,
-    object: &Value,
-    at: ResourceVersion,
-) -> Result<Value, ApiError> {
-    let places = resource.strategy.scale_paths();
-    if places.required && at_path(object, &places.wanted).is_none_or(Value::is_null) {
-        let path = places.wanted.join(".");
-        return Err(damaged(format!(
+/// 500 if a field has another type, or if the object has no number of replicas and needs one.
+pub fn of(resource: &Resource, object: &Value, at: ResourceVersion) -> Result<Value, ApiError> {
+    let paths = resource.strategy.scale_paths();
+    if paths.requires_spec_replicas
+        && at_path(object, &paths.spec_replicas).is_none_or(Value::is_null)
+    {
+        let path = paths.spec_replicas.join(".");
+        return Err(undecodable(format!(
             "the spec replicas field \".{path}\" does not exist"
         )));
     }
-    let told = ["name", "namespace", "uid", "creationTimestamp"];
-    let mut metadata: Map<String, Value> = told
+    let members = ["name", "namespace", "uid", "creationTimestamp"];
+    let mut metadata: Map<String, Value> = members
         .iter()
         .filter_map(|member| {
             Some((
@@ -113,13 +50,13 @@ pub(crate) fn of(
         metadata.insert("resourceVersion".to_owned(), at.to_string().into());
     }
     let mut spec = json!({});
-    // As Go's type has it, where none is what is not said.
-    match number(object, &places.wanted)? {
+    // As in Go's type, zero replicas are absent.
+    match number(object, &paths.spec_replicas)? {
         0 => {}
-        wanted => spec["replicas"] = wanted.into(),
+        replicas => spec["replicas"] = replicas.into(),
     }
-    let mut status = json!({"replicas": number(object, &places.present)?});
-    match selector(object, &places.selector)? {
+    let mut status = json!({"replicas": number(object, &paths.status_replicas)?});
+    match selector(object, &paths.selector)? {
         text if text.is_empty() => {}
         text => status["selector"] = text.into(),
     }
@@ -129,13 +66,17 @@ pub(crate) fn of(
     }))
 }
 
-/// The same as an answer.
-pub(crate) fn shown(target: &Target, object: &Object) -> Result<Arc<Object>, ApiError> {
+/// Returns `object` as a client sees it that requested `target`: the object itself, or its scale.
+///
+/// # Errors
+/// As [`of`].
+pub(crate) fn shown(target: &Target, object: Arc<Object>) -> Result<Arc<Object>, ApiError> {
+    if !is_of(target) {
+        return Ok(object);
+    }
     let undecodable = |error: serde_json::Error| {
         let key = object.key();
-        ApiError::Read(crate::cacher::ReadError::Undecodable(format!(
-            "{key}: {error}"
-        )))
+        ApiError::Read(ReadError::Undecodable(format!("{key}: {error}")))
     };
     let value: Value = serde_json::from_slice(object.body_slice()).map_err(undecodable)?;
     let mut scale = of(&target.resource, &value, ResourceVersion::ZERO)?;
@@ -143,15 +84,15 @@ pub(crate) fn shown(target: &Target, object: &Object) -> Result<Arc<Object>, Api
     if let Some(metadata) = scale["metadata"].as_object_mut() {
         metadata.remove("resourceVersion");
     }
-    super::subresource::answer_at(target, &scale, at)
+    response::at_version(target, &scale, at)
 }
 
-/// The object that `stored` is once it has the scale that `body` asks for.
+/// Returns `stored` with the number of replicas of the Scale `body`.
 ///
 /// # Errors
-/// 422 when that is no number of replicas.
-pub(crate) fn applied(target: &Target, stored: &Value, body: &Value) -> Result<Value, ApiError> {
-    let wanted = match &body["spec"]["replicas"] {
+/// 422 if that is not a valid number of replicas.
+pub fn applied(target: &Target, stored: &Value, body: &Value) -> Result<Value, ApiError> {
+    let replicas = match &body["spec"]["replicas"] {
         Value::Null => 0,
         given => given
             .as_i64()
@@ -163,10 +104,10 @@ pub(crate) fn applied(target: &Target, stored: &Value, body: &Value) -> Result<V
                 ))
             })?,
     };
-    if wanted < 0 {
+    if replicas < 0 {
         let why = "must be greater than or equal to 0";
         let cause = StatusCause {
-            message: format!("Invalid value: {wanted}: {why}"),
+            message: format!("Invalid value: {replicas}: {why}"),
             ..StatusCause::invalid("spec.replicas", "", "")
         };
         return Err(ApiError::invalid(
@@ -176,22 +117,22 @@ pub(crate) fn applied(target: &Target, stored: &Value, body: &Value) -> Result<V
         ));
     }
     let mut object = stored.clone();
-    let places = target.resource.strategy.scale_paths();
-    let mut place = &mut object;
-    for member in &places.wanted {
-        if !place.is_object() {
-            *place = json!({});
+    let paths = target.resource.strategy.scale_paths();
+    let mut field = &mut object;
+    for member in &paths.spec_replicas {
+        if !field.is_object() {
+            *field = json!({});
         }
-        place = &mut place[member.as_str()];
+        field = &mut field[member.as_str()];
     }
-    *place = wanted.into();
+    *field = replicas.into();
     Ok(object)
 }
 
-/// What somebody wants of the object who wants `config` of its scale.
+/// Returns the applied configuration of the object that corresponds to `config`, an applied configuration of its scale.
 ///
 /// # Errors
-/// As [`applied`], where it says how many replicas there are to be.
+/// As [`applied`], if `config` has a number of replicas.
 pub(crate) fn configuration(
     target: &Target,
     stored: &Value,
@@ -201,25 +142,25 @@ pub(crate) fn configuration(
     let mut object = json!({
         "apiVersion": resource.api_version(), "kind": resource.kind, "metadata": config["metadata"],
     });
-    let wanted = &config["spec"]["replicas"];
-    if !wanted.is_null() {
+    let replicas = &config["spec"]["replicas"];
+    if !replicas.is_null() {
         applied(target, stored, config)?;
-        let mut place = &mut object;
-        for member in &resource.strategy.scale_paths().wanted {
-            place = &mut place[member.as_str()];
+        let mut field = &mut object;
+        for member in &resource.strategy.scale_paths().spec_replicas {
+            field = &mut field[member.as_str()];
         }
-        *place = wanted.clone();
+        *field = replicas.clone();
     }
     Ok(object)
 }
 
-/// The number at `path`; zero when there is none.
+/// Returns the number at `path`; zero if there is none.
 fn number(object: &Value, path: &[String]) -> Result<i64, ApiError> {
     match at_path(object, path) {
         None | Some(Value::Null) => Ok(0),
         Some(value) => value.as_i64().ok_or_else(|| {
             let path = path.join(".");
-            damaged(format!("the number of replicas at {path:?} is {value}"))
+            undecodable(format!("the number of replicas at {path:?} is {value}"))
         }),
     }
 }
@@ -229,23 +170,24 @@ fn at_path<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
         .try_fold(object, |value, member| value.get(member))
 }
 
-fn selector(object: &Value, kind: &Selector) -> Result<String, ApiError> {
-    let written = match (kind, &object["spec"]["selector"]) {
-        (Selector::Unsaid, _) => return Ok(String::new()),
-        (Selector::Text(path), _) => {
+fn selector(object: &Value, form: &SelectorForm) -> Result<String, ApiError> {
+    let selector = match (form, &object["spec"]["selector"]) {
+        (SelectorForm::Absent, _) => return Ok(String::new()),
+        (SelectorForm::Text(path), _) => {
             let text = at_path(object, path).and_then(Value::as_str);
             return Ok(text.unwrap_or_default().to_owned());
         }
         (_, Value::Null) => return Ok(String::new()),
-        (Selector::Labels, labels) => json!({"matchLabels": labels}),
-        (Selector::Written, written) => written.clone(),
+        (SelectorForm::Labels, labels) => json!({"matchLabels": labels}),
+        (SelectorForm::LabelSelector, selector) => selector.clone(),
     };
-    let wrong = |why: String| damaged(format!("the selector is invalid: {why}"));
-    let written: Written = serde_json::from_value(written).map_err(|e| wrong(e.to_string()))?;
-    let selector = LabelSelector::from_meta(&written).map_err(wrong)?;
+    let invalid = |why: String| undecodable(format!("the selector is invalid: {why}"));
+    let selector: MetaLabelSelector =
+        serde_json::from_value(selector).map_err(|e| invalid(e.to_string()))?;
+    let selector = LabelSelector::from_meta(&selector).map_err(invalid)?;
     Ok(selector.to_string())
 }
 
-fn damaged(detail: String) -> ApiError {
-    ApiError::Read(crate::cacher::ReadError::Undecodable(detail))
+fn undecodable(detail: String) -> ApiError {
+    ApiError::Read(ReadError::Undecodable(detail))
 }

@@ -1,4 +1,4 @@
-//! The columns of Tables, which show objects as rows for people.
+//! The columns of Tables.
 
 use std::borrow::Cow;
 
@@ -11,30 +11,35 @@ pub struct TableColumn {
     pub r#type: Cow<'static, str>,
     /// An OpenAPI format; `name` marks the column that names the object.
     pub format: Cow<'static, str>,
-    /// For people.
+    /// The description of the column.
     pub description: Cow<'static, str>,
-    /// 0 is always shown; above, only by `-o wide`.
+    /// Clients always show columns of priority 0; `-o wide` shows all.
     pub priority: i32,
 }
 
 impl TableColumn {
-    pub(crate) const fn text(name: &'static str, description: &'static str) -> Self {
+    /// Returns a column of text.
+    pub const fn text(name: &'static str, description: &'static str) -> Self {
         Self::column(name, "string", "", description, 0)
     }
 
-    pub(crate) const fn integer(name: &'static str, description: &'static str) -> Self {
+    /// Returns a column of integers.
+    pub const fn integer(name: &'static str, description: &'static str) -> Self {
         Self::column(name, "integer", "", description, 0)
     }
 
-    pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Self {
+    /// Returns a column of booleans.
+    pub const fn boolean(name: &'static str, description: &'static str) -> Self {
         Self::column(name, "boolean", "", description, 0)
     }
 
-    pub(crate) const fn wide(name: &'static str, description: &'static str) -> Self {
+    /// Returns a column of text that only `-o wide` shows.
+    pub const fn wide(name: &'static str, description: &'static str) -> Self {
         Self::column(name, "string", "", description, 1)
     }
 
-    pub(crate) const fn column(
+    /// Returns a column.
+    pub const fn column(
         name: &'static str,
         r#type: &'static str,
         format: &'static str,
@@ -51,8 +56,9 @@ impl TableColumn {
     }
 }
 
-pub(crate) const NAME_DESCRIPTION: &str = "What the object is called, unique in its namespace.";
-pub(crate) const NAME: TableColumn =
-    TableColumn::column("Name", "string", "name", NAME_DESCRIPTION, 0);
-pub(crate) const AGE: TableColumn =
-    TableColumn::text("Age", "How long ago the object was created.");
+/// The description of the column `Name`.
+pub const NAME_DESCRIPTION: &str = "What the object is called, unique in its namespace.";
+/// The column `Name`.
+pub const NAME: TableColumn = TableColumn::column("Name", "string", "name", NAME_DESCRIPTION, 0);
+/// The column `Age`.
+pub const AGE: TableColumn = TableColumn::text("Age", "How long ago the object was created.");

@@ -1,5 +1,5 @@
-//! A watch as a client sees it: what its cache tells, in the version that the client speaks. Where a webhook
-//! converts, what is ready together is asked for together, and watchers of one event share the answer.
+//! A watch in the version of the client. If a webhook converts, one call converts all events that are ready, and the
+//! watchers of one event share the conversion.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,15 +9,16 @@ use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Resource, conversion};
+use super::conversion;
+use super::resource::Resource;
 use crate::api::{EventType, Object, SelectionPredicate, WatchEvent};
 use crate::cacher::{CacheWatcher, WatchItem};
 
-/// One client's watch.
+/// The watch of one client.
 pub struct Watch {
     watcher: CacheWatcher,
     converter: Option<Arc<Converter>>,
-    /// What was received and is being converted; it comes to nothing when the watch ends meanwhile.
+    /// The conversion of received events, which is dropped when the watch ends.
     converting: Option<Converting>,
     ends: Vec<CancellationToken>,
     failed: bool,
@@ -27,18 +28,20 @@ type Converting = Pin<Box<dyn Future<Output = Option<Vec<WatchItem>>> + Send>>;
 
 impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut told = f.debug_struct("Watch");
-        told.field("watcher", &self.watcher).finish_non_exhaustive()
+        let mut debug = f.debug_struct("Watch");
+        debug
+            .field("watcher", &self.watcher)
+            .finish_non_exhaustive()
     }
 }
 
 impl Watch {
-    /// What `watcher` tells about `resource`, and `selects` selects of that once it is converted. It ends when
-    /// the definition of the resource says something else: then clients have to see the state in its new form.
+    /// Returns a watch of the events of `watcher`, whose objects are of `resource`, that `predicate` selects after
+    /// conversion. It ends when the definition of the resource changes, because the objects then have a new form.
     pub(crate) fn new(
         watcher: CacheWatcher,
         resource: &Arc<Resource>,
-        selects: Option<SelectionPredicate>,
+        predicate: Option<SelectionPredicate>,
     ) -> Self {
         let mut watch = Self {
             watcher,
@@ -51,29 +54,32 @@ impl Watch {
             watch.end_with(converter.outdated().clone());
             watch.converter = converter.uses_webhook().then(|| {
                 let resource = resource.clone();
-                Arc::new(Converter { resource, selects })
+                Arc::new(Converter {
+                    resource,
+                    predicate,
+                })
             });
         }
         watch
     }
 
-    /// When it ends at the latest.
+    /// Returns the time at which the watch ends at the latest.
     pub fn deadline(&self) -> Instant {
         self.watcher.deadline()
     }
 
-    /// Has it end, without a word, when `token` is cancelled.
+    /// Ends the watch when `token` is cancelled, without an event.
     pub fn end_with(&mut self, token: CancellationToken) {
         self.ends.push(token.clone());
         self.watcher.end_with(token);
     }
 
-    /// What happened, in order; `None` at the end. Cancel safe.
+    /// Returns the next events in order; `None` at the end. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<WatchItem>> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// As [`Self::next`].
+    /// Polls for the next events, as [`Self::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
         loop {
             if self.failed {
@@ -82,7 +88,7 @@ impl Watch {
             let Some(converting) = &mut self.converting else {
                 let items = ready!(self.watcher.poll_next(cx));
                 match (&self.converter, items) {
-                    (Some(converter), Some(items)) if !converter.leaves(&items) => {
+                    (Some(converter), Some(items)) if !converter.is_noop(&items) => {
                         self.converting = Some(self.convert(converter.clone(), items));
                         continue;
                     }
@@ -93,7 +99,7 @@ impl Watch {
             self.converting = None;
             let failed = |items: &Vec<WatchItem>| matches!(items.last(), Some(WatchItem::Error(_)));
             self.failed = items.as_ref().is_none_or(failed);
-            // Perhaps none of them is selected.
+            // The predicate may select none of them.
             if items.as_ref().is_none_or(|items| !items.is_empty()) {
                 return Poll::Ready(items);
             }
@@ -105,7 +111,7 @@ impl Watch {
         Box::pin(async move {
             let ended = ends.iter().map(|end| Box::pin(end.cancelled()));
             let converted = tokio::time::timeout_at(deadline, converter.convert(items));
-            // The end comes first: nobody waits for what is converted then.
+            // The end comes first: the client does not receive what is converted after it.
             tokio::select! {
                 biased;
                 _ = futures_util::future::select_all(ended) => None,
@@ -115,16 +121,16 @@ impl Watch {
     }
 }
 
-/// Shows what a cache tells as one version of a custom resource that a webhook converts.
+/// Converts the events of a cache to one version of a custom resource by a webhook.
 #[derive(Debug)]
 struct Converter {
     resource: Arc<Resource>,
-    /// Which objects are told of, by what they are in that version.
-    selects: Option<SelectionPredicate>,
+    /// Selects events by their objects in that version.
+    predicate: Option<SelectionPredicate>,
 }
 
 impl Converter {
-    /// `items`, up to what cannot be converted, of which the last tells.
+    /// Returns the converted items. After an item that cannot be converted there is only an error.
     async fn convert(self: Arc<Self>, items: Vec<WatchItem>) -> Vec<WatchItem> {
         let Some(converter) = self.resource.strategy.converter() else {
             return items;
@@ -133,50 +139,51 @@ impl Converter {
             .iter()
             .flat_map(|item| self.objects_of(item))
             .collect();
-        let objects = match converter.present(&self.resource, objects).await {
+        let objects = match converter.present(&self.resource.columns, objects).await {
             Ok(objects) => objects,
             Err(error) => {
                 let is_plain = |item: &WatchItem| self.objects_of(item).is_empty();
-                let told = items.into_iter().take_while(is_plain);
-                return told.chain([WatchItem::Error(error.into())]).collect();
+                let items = items.into_iter().take_while(is_plain);
+                return items.chain([WatchItem::Error(error.into())]).collect();
             }
         };
         let mut objects = objects.into_iter();
         let mut next = || {
             objects
                 .next()
-                .expect("an object for each that was asked for")
+                .expect("a conversion returns as many objects as it gets")
         };
-        let mut told = Vec::with_capacity(items.len());
+        let mut converted = Vec::with_capacity(items.len());
         for item in items {
-            told.extend(match item {
+            converted.extend(match item {
                 WatchItem::Initial(_) => Some(next())
-                    .filter(|o| self.sees(o))
+                    .filter(|object| self.selects(object))
                     .map(WatchItem::Initial),
                 WatchItem::Event(event) => {
                     let object = next();
                     let previous = self.previous_of(&event).is_some().then(&mut next);
-                    self.event(event, object, previous).map(WatchItem::Event)
+                    self.converted_event(event, object, previous)
+                        .map(WatchItem::Event)
                 }
                 other => Some(other),
             });
         }
-        told
+        converted
     }
 
-    /// Whether all of them are told as they are.
-    fn leaves(&self, items: &[WatchItem]) -> bool {
+    /// Returns true if no item has to be converted or filtered.
+    fn is_noop(&self, items: &[WatchItem]) -> bool {
         let is_in_version = |(_, object): &(EventType, Arc<Object>)| {
             conversion::is_in_version(&self.resource, object.body_slice())
         };
-        self.selects.is_none()
+        self.predicate.is_none()
             && items
                 .iter()
                 .flat_map(|item| self.objects_of(item))
                 .all(|object| is_in_version(&object))
     }
 
-    /// What has to be converted of an item.
+    /// Returns the objects of an item that have to be converted.
     fn objects_of(&self, item: &WatchItem) -> Vec<(EventType, Arc<Object>)> {
         match item {
             WatchItem::Initial(object) => vec![(EventType::Added, object.clone())],
@@ -190,47 +197,48 @@ impl Converter {
         }
     }
 
-    /// What decides whether an object was seen before it changed.
+    /// Returns the object before the change, if the predicate has to be evaluated for it.
     fn previous_of<'e>(&self, event: &'e WatchEvent) -> Option<&'e Arc<Object>> {
         let changed = event.event_type() == EventType::Modified;
         event
             .previous()
-            .filter(|_| changed && self.selects.is_some())
+            .filter(|_| changed && self.predicate.is_some())
     }
 
-    fn sees(&self, object: &Object) -> bool {
-        self.selects
+    fn selects(&self, object: &Object) -> bool {
+        self.predicate
             .as_ref()
-            .is_none_or(|selects| selects.matches(object))
+            .is_none_or(|predicate| predicate.matches(object))
     }
 
-    /// What becomes of `event`, which is about `object`, and before it changed about `previous`.
-    fn event(
+    /// Returns the event for clients of this version: `object` is the converted object of `event`, and `previous` the
+    /// converted object before the change.
+    fn converted_event(
         &self,
         event: Arc<WatchEvent>,
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
     ) -> Option<Arc<WatchEvent>> {
-        let was_seen = match &previous {
-            Some(previous) => self.sees(previous),
+        let was_selected = match &previous {
+            Some(previous) => self.selects(previous),
             None => event.event_type() == EventType::Modified,
         };
-        let is_seen = self.sees(&object);
-        let told = |event_type, object| Some(Arc::new(WatchEvent::new(event_type, object)));
-        match (event.event_type(), was_seen, is_seen) {
+        let is_selected = self.selects(&object);
+        let event_of = |event_type, object| Some(Arc::new(WatchEvent::new(event_type, object)));
+        match (event.event_type(), was_selected, is_selected) {
             (EventType::Modified, true, false) => {
-                // It leaves with its last state that was seen.
+                // The DELETED event has the last state that the predicate selected.
                 let previous = previous.as_ref()?;
-                told(
+                event_of(
                     EventType::Deleted,
                     previous.deleted_at(object.resource_version()),
                 )
             }
-            (EventType::Modified, false, true) => told(EventType::Added, object),
+            (EventType::Modified, false, true) => event_of(EventType::Added, object),
             (_, _, false) => None,
-            // In this version already: its frame is shared.
+            // The object is in this version already, so that watchers share the frame of the event.
             (_, _, true) if Arc::ptr_eq(&object, event.object()) => Some(event),
-            (event_type, _, true) => told(event_type, object),
+            (event_type, _, true) => event_of(event_type, object),
         }
     }
 }

@@ -31,10 +31,9 @@ use uuid::Uuid;
 
 use super::ranges::Family;
 use crate::api::{ResourceVersion, StorageKey};
-use crate::registry::allocator::{ObjectIdentity, WriteId};
-use crate::registry::guaranteed_update::{Current, Place, encode};
-use crate::registry::{ApiError, Registry, metadata};
-use crate::storage::{Expect, KeyValue, Outcome, Put};
+use crate::registry::stored_form::encode;
+use crate::registry::{ApiError, Current, ObjectIdentity, WriteId, metadata};
+use crate::storage::{Expect, KeyValue, Outcome, Put, Storage};
 
 /// How long a hold counts: longer than any write takes from there on, which is one round of webhooks (30 s)
 /// and storage's time, and by how much the clocks of two servers may differ.
@@ -145,7 +144,7 @@ impl Claim {
 
 /// The claims of one service.
 pub(super) struct Claims<'a> {
-    pub(super) registry: &'a Registry,
+    pub(super) storage: &'a dyn Storage,
     pub(super) owner: ObjectIdentity<'a>,
     pub(super) uid: &'a str,
 }
@@ -183,7 +182,7 @@ impl Claims<'_> {
             } else if !self.is_abandoned(good, &claim).await? {
                 return Ok(false);
             } else {
-                self.registry.storage.delete(&good.key(), claim.at).await?;
+                self.storage.delete(&good.key(), claim.at).await?;
             }
         }
         Err(contended(good))
@@ -216,7 +215,7 @@ impl Claims<'_> {
             others.retain(|hold| hold.base >= since && Some(hold.writer) != writer);
             let done = if others.is_empty() {
                 let key = good.key();
-                let deleted = self.registry.storage.delete(&key, claim.at).await?;
+                let deleted = self.storage.delete(&key, claim.at).await?;
                 matches!(deleted, Outcome::Done(_))
             } else if !holds.iter().any(|hold| Some(hold.writer) == writer) {
                 true
@@ -232,7 +231,7 @@ impl Claims<'_> {
     }
 
     async fn find(&self, good: Allocated) -> Result<Option<Claim>, ApiError> {
-        let (stored, _) = self.registry.storage.get(&good.key()).await?;
+        let (stored, _) = self.storage.get(&good.key()).await?;
         stored.as_ref().map(Claim::read).transpose()
     }
 
@@ -243,7 +242,7 @@ impl Claims<'_> {
             expect,
             ttl: None,
         };
-        let outcome = self.registry.storage.put(put).await?;
+        let outcome = self.storage.put(put).await?;
         Ok(matches!(outcome, Outcome::Done(_)))
     }
 
@@ -266,14 +265,17 @@ impl Claims<'_> {
             return Ok(false);
         }
         let (namespace, name) = (claim.parent("namespace"), claim.parent("name"));
-        let Ok(place) = Place::new(self.owner.resource, Some(namespace), name) else {
+        let key = format!("/{}/{namespace}/{name}", self.owner.storage_prefix);
+        let Some(key) = StorageKey::new(&key).ok().filter(|_| !namespace.is_empty()) else {
             // It names no service.
             return Ok(true);
         };
-        match self.registry.read_stored(&place).await {
-            Ok(Current { value, .. }) => Ok(!Allocated::all_of(&value).contains(&good)),
-            Err(error) if error.is_not_found() => Ok(true),
-            Err(error) => Err(error),
+        match self.storage.get(&key).await? {
+            (Some(stored), _) => {
+                let service = Current::stored(&stored)?.value;
+                Ok(!Allocated::all_of(&service).contains(&good))
+            }
+            (None, _) => Ok(true),
         }
     }
 

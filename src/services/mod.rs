@@ -25,11 +25,8 @@ use ranges::{Family, Range};
 
 use self::spec::{has_cluster_ip, has_health_port, has_node_ports};
 use crate::api::{ResourceVersion, StatusCause, UserInfo};
-use crate::registry::allocator::{Allocator, ObjectIdentity, WriteId};
-use crate::registry::guaranteed_update::{Current, Place};
-use crate::registry::strategy::{Strategy, reset_unwritable};
-use crate::registry::{ApiError, Registry, Resource, Target, metadata};
-use crate::storage::StorageError;
+use crate::registry::{Allocator, ApiError, ObjectIdentity, Resource, Strategy, WriteId, metadata};
+use crate::storage::{Storage, StorageError};
 
 /// The ports on nodes.
 const PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
@@ -65,7 +62,7 @@ impl Strategy for ServiceStrategy {
         stored: &Value,
         service: &mut Value,
     ) {
-        reset_unwritable(resource, subresource, stored, service);
+        resource.reset_unwritable(subresource, stored, service);
         if let (Some(old), Some(new)) = (stored.as_object(), service.as_object_mut()) {
             spec::carry_on(old, new);
         }
@@ -78,9 +75,9 @@ impl Strategy for ServiceStrategy {
 
 /// The allocation for one write of a service.
 struct Allocation<'a> {
-    registry: &'a Registry,
+    storage: &'a dyn Storage,
     ranges: &'a ServiceRanges,
-    target: &'a Target,
+    owner: ObjectIdentity<'a>,
     uid: String,
     writer: WriteId,
     /// Which revision of the service the write would replace.
@@ -94,23 +91,20 @@ struct Allocation<'a> {
 impl Allocator for ServiceStrategy {
     async fn reserve(
         &self,
-        registry: &Registry,
-        target: &Target,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
         write: WriteId,
         old: Option<(&Value, ResourceVersion)>,
         service: &mut Value,
         dry_run: bool,
     ) -> Result<(), ApiError> {
-        if target.subresource.is_some() {
-            return Ok(());
-        }
         let uid = metadata::text(service, "uid").to_owned();
         let mut hasher = DefaultHasher::new();
         uid.hash(&mut hasher);
         let allocation = Allocation {
-            registry,
+            storage,
             ranges: &self.ranges,
-            target,
+            owner,
             uid,
             writer: write,
             base: old.map_or(ResourceVersion::ZERO, |(_, at)| at),
@@ -120,17 +114,17 @@ impl Allocator for ServiceStrategy {
         let allocated = allocation.fill(old.map(|(old, _)| old), service).await;
         if allocated.is_err() && !dry_run {
             // What it got so far is of no use without the rest.
-            release_new(registry, target.into(), Some(write), old, service).await;
+            release_new(storage, owner, Some(write), old, service).await;
         }
         allocated
     }
 
     async fn withdraw(
         &self,
-        registry: &Registry,
-        identity: ObjectIdentity<'_>,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
         write: Option<WriteId>,
-        current: Option<&Current>,
+        old: Option<(&Value, ResourceVersion)>,
         service: &Value,
         error: Option<&ApiError>,
     ) {
@@ -139,27 +133,31 @@ impl Allocator for ServiceStrategy {
         if let Some(ApiError::Storage(StorageError::Unavailable(_))) = error {
             return;
         }
-        let old = current.map(|current| (&current.value, current.at));
-        release_new(registry, identity, write, old, service).await;
+        release_new(storage, owner, write, old, service).await;
     }
 
     async fn release_replaced(
         &self,
-        registry: &Registry,
-        place: &Place,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
         before: &Value,
         after: &Value,
         at: ResourceVersion,
     ) {
         let has = Allocated::all_of(after);
-        release(registry, place.into(), None, &has, before, at).await;
+        release(storage, owner, None, &has, before, at).await;
     }
 
-    async fn release_deleted(&self, registry: &Registry, place: &Place, states: [&Value; 2]) {
+    async fn release_deleted(
+        &self,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
+        states: [&Value; 2],
+    ) {
         for state in states {
             // No write brings it back.
             let end = ResourceVersion::new(u64::MAX);
-            release(registry, place.into(), None, &[], state, end).await;
+            release(storage, owner, None, &[], state, end).await;
             if states[0]["spec"] == states[1]["spec"] {
                 break;
             }
@@ -169,7 +167,7 @@ impl Allocator for ServiceStrategy {
 
 /// Releases what `service` has and `old` had not.
 async fn release_new(
-    registry: &Registry,
+    storage: &dyn Storage,
     owner: ObjectIdentity<'_>,
     writer: Option<WriteId>,
     old: Option<(&Value, ResourceVersion)>,
@@ -179,13 +177,13 @@ async fn release_new(
         .map(|(old, _)| Allocated::all_of(old))
         .unwrap_or_default();
     let since = old.map_or(ResourceVersion::ZERO, |(_, at)| at);
-    release(registry, owner, writer, &had, service, since).await;
+    release(storage, owner, writer, &had, service, since).await;
 }
 
 /// Releases what `service` has and is not in `keeps`. A failure is not the client's: it leaves an unused
 /// claim, which another service can take over.
 async fn release(
-    registry: &Registry,
+    storage: &dyn Storage,
     owner: ObjectIdentity<'_>,
     writer: Option<WriteId>,
     keeps: &[Allocated],
@@ -194,7 +192,7 @@ async fn release(
 ) {
     let uid = metadata::text(service, "uid");
     let claims = Claims {
-        registry,
+        storage,
         owner,
         uid,
     };
@@ -211,9 +209,7 @@ async fn release(
 impl Allocation<'_> {
     async fn fill(&self, old: Option<&Value>, service: &mut Value) -> Result<(), ApiError> {
         let ranges = self.ranges;
-        let resource = &self.target.resource;
-        families::fill(ranges, old, service)
-            .map_err(|causes| ApiError::invalid(resource, &self.target.name, causes))?;
+        families::fill(ranges, old, service).map_err(|causes| self.invalid(causes))?;
         let had = old.map(Allocated::all_of).unwrap_or_default();
         let spec = service["spec"].as_object().cloned().unwrap_or_default();
         if has_cluster_ip(&spec) && service["spec"]["clusterIP"] != "None" {
@@ -305,7 +301,16 @@ impl Allocation<'_> {
     }
 
     fn refused(&self, cause: StatusCause) -> ApiError {
-        ApiError::invalid(&self.target.resource, &self.target.name, vec![cause])
+        self.invalid(vec![cause])
+    }
+
+    fn invalid(&self, causes: Vec<StatusCause>) -> ApiError {
+        ApiError::Invalid {
+            group: String::new(),
+            kind: "Service".to_owned(),
+            name: self.owner.name.to_owned(),
+            causes,
+        }
     }
 
     /// Returns a free address: first from the part of the range that users rarely choose from (KEP-3070), then from the rest.
@@ -403,8 +408,8 @@ impl Allocation<'_> {
     /// Claims something; false when it is another's.
     async fn claim(&self, good: Allocated) -> Result<bool, ApiError> {
         let claims = Claims {
-            registry: self.registry,
-            owner: self.target.into(),
+            storage: self.storage,
+            owner: self.owner,
             uid: &self.uid,
         };
         match self.dry_run {

@@ -12,7 +12,7 @@ use crate::cel::{
     EXPRESSION_COST_MAX, EvalError, OBJECT_COST_MAX, Outcome, ParseError, Program, Scope, Syntax,
     TypeDeclaration, estimate_cost, from_json_with_type, optional,
 };
-use crate::registry::error::Causes;
+use crate::registry::Causes;
 
 /// How many operators and brackets a rule may have: an expression nests no deeper than that, and its
 /// evaluation recurses.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::registry::error::Causes;
+use crate::registry::Causes;
 
 pub(super) fn version(properties: Value) -> Schema {
     Compiler::default().version(Some(&json!({"type": "object", "properties": properties})))

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::rules::Evaluation;
 use super::{Bound, Kind, ListType, Schema, formats};
 use crate::api::StatusCause;
-use crate::registry::error::Causes;
+use crate::registry::Causes;
 
 /// How many nodes of a schema are held against values before it is enough. An object of 3 MiB against a
 /// schema without alternatives takes a fraction of it.

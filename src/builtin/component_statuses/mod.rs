@@ -14,9 +14,9 @@ use self::probe::Health;
 use super::strategies::Builtin;
 use crate::api::{ListOptions, Object, ResourceVersion};
 use crate::cacher::ObjectList;
-use crate::registry::strategy::{Rules, Strategy, VirtualObjects};
-use crate::registry::subresource;
-use crate::registry::{ApiError, Registry, Resource, Target};
+use crate::registry::{ApiError, Resource, Target, predicate, response};
+use crate::registry::{Rules, Strategy, VirtualObjects};
+use crate::storage::Storage;
 
 /// What reads are warned of.
 const DEPRECATION: &str = "v1 ComponentStatus is deprecated in v1.19+";
@@ -73,46 +73,54 @@ impl Strategy for ComponentStatuses {
 
 #[async_trait]
 impl VirtualObjects for ComponentStatuses {
-    async fn get(&self, registry: &Registry, target: &Target) -> Result<Arc<Object>, ApiError> {
-        get(registry, target).await
+    async fn get(
+        &self,
+        storage: &dyn Storage,
+        resource: &Arc<Resource>,
+        name: &str,
+    ) -> Result<Arc<Object>, ApiError> {
+        get(storage, resource, name).await
     }
 
     async fn list(
         &self,
-        registry: &Registry,
+        storage: &dyn Storage,
         resource: &Arc<Resource>,
         options: &ListOptions,
     ) -> Result<ObjectList, ApiError> {
-        list(registry, resource, options).await
+        list(storage, resource, options).await
     }
 }
 
 /// The status of one component.
-async fn get(registry: &Registry, target: &Target) -> Result<Arc<Object>, ApiError> {
-    let resource = &target.resource;
-    let listener = LISTENERS.iter().find(|(name, _)| *name == target.name);
+async fn get(
+    storage: &dyn Storage,
+    resource: &Arc<Resource>,
+    name: &str,
+) -> Result<Arc<Object>, ApiError> {
+    let listener = LISTENERS.iter().find(|(component, _)| *component == name);
     let condition = match listener {
         Some((_, port)) => listening(*port).await,
-        None if target.name == STORAGE => storing(registry).await,
+        None if name == STORAGE => storing(storage).await,
         None => {
             return Err(ApiError::NotFound {
                 resource: SINGULAR.to_owned(),
-                name: target.name.clone(),
+                name: name.to_owned(),
             });
         }
     };
-    object(resource, &target.name, condition)
+    object(resource, name, condition)
 }
 
 /// The statuses of all that `options` select.
 async fn list(
-    registry: &Registry,
+    storage: &dyn Storage,
     resource: &Arc<Resource>,
     options: &ListOptions,
 ) -> Result<ObjectList, ApiError> {
-    let predicate = crate::registry::read::predicate(resource, None, options)?;
+    let predicate = predicate(resource, None, options)?;
     let [(manager, first), (scheduler, second)] = LISTENERS;
-    let conditions = tokio::join!(listening(first), listening(second), storing(registry));
+    let conditions = tokio::join!(listening(first), listening(second), storing(storage));
     let all = [
         (manager, conditions.0),
         (scheduler, conditions.1),
@@ -142,7 +150,7 @@ fn object(resource: &Arc<Resource>, name: &str, condition: Value) -> Result<Arc<
         name: name.to_owned(),
         subresource: None,
     };
-    subresource::answer(&target, &status)
+    response::unstored(&target, &status)
 }
 
 /// Asks a component at its port of this machine for its health.
@@ -162,8 +170,8 @@ fn condition(health: Health) -> Value {
 }
 
 /// Asks storage for its revision.
-async fn storing(registry: &Registry) -> Value {
-    let asked = tokio::time::timeout(PROBE_TIMEOUT, registry.storage.current_revision()).await;
+async fn storing(storage: &dyn Storage) -> Value {
+    let asked = tokio::time::timeout(PROBE_TIMEOUT, storage.current_revision()).await;
     let error = match asked {
         Ok(Ok(_)) => return condition(Health::Healthy("ok".to_owned())),
         Ok(Err(error)) => error.to_string(),

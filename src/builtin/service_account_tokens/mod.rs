@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::{GetOptions, Object, ResourceVersion, WriteOptions};
 use crate::auth::{Freshness, ObjectReadError, ObjectReader};
-use crate::registry::{ApiError, Patch, Registry, Target, create};
+use crate::registry::{ApiError, Patch, Registry, Target};
 
 /// The label with the day on which a Secret's token was last used.
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
@@ -90,7 +90,8 @@ async fn try_to_start_tracking(registry: &Registry) -> Result<(), ApiError> {
         "data": {"since": day(Timestamp::now())},
     });
     let options = WriteOptions::default();
-    match create::create(registry, &target.resource, namespace, body, &options).await {
+    let created = registry.create(&target.resource, namespace, body, &options);
+    match created.await {
         // Another server was faster.
         Ok(_) | Err(ApiError::AlreadyExists { .. }) => Ok(()),
         Err(error) => Err(error),

@@ -1,13 +1,11 @@
 //! What the configurations of admission have beside what built-in resources share.
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::admission::types::{Kinds, warnings};
 use crate::admission::{ConfigurationKind, problems};
-use crate::api::{ResourceVersion, StatusCause};
-use crate::registry::Registry;
-use crate::registry::strategy::Strategy;
+use crate::api::StatusCause;
+use crate::registry::Strategy;
 
 /// Webhook configurations, policies and their bindings.
 #[derive(Debug)]
@@ -18,22 +16,28 @@ impl Strategy for Configurations {
         problems(self.0, object)
     }
 
-    fn set_derived_status(
-        &self,
-        registry: &Registry,
-        subresource: Option<&str>,
-        object: &mut Value,
-    ) {
+    fn set_derived_status(&self, kinds: &dyn Kinds, subresource: Option<&str>, object: &mut Value) {
         if subresource.is_none() && self.0.plural() == "validatingadmissionpolicies" {
-            registry.check_types(object);
+            check_types(object, kinds);
         }
     }
 
-    fn after_store<'a>(
-        &'a self,
-        registry: &'a Registry,
-        at: ResourceVersion,
-    ) -> Option<BoxFuture<'a, ()>> {
-        Some(registry.configurations_in_force(self.0, at).boxed())
+    fn admission_configuration(&self) -> Option<ConfigurationKind> {
+        Some(self.0)
     }
+}
+
+/// Writes the warnings about the expressions of a policy into `status.typeChecking`. Upstream's controller writes them a
+/// little after the policy.
+fn check_types(policy: &mut Value, kinds: &dyn Kinds) {
+    let found = warnings(policy, kinds);
+    let generation = policy["metadata"]["generation"].clone();
+    if !policy["status"].is_object() {
+        policy["status"] = json!({});
+    }
+    policy["status"]["observedGeneration"] = generation;
+    policy["status"]["typeChecking"] = match found.is_empty() {
+        true => json!({}),
+        false => json!({"expressionWarnings": found}),
+    };
 }

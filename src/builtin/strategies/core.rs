@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::api::{DeleteOptions, UserInfo};
 use crate::builtin::prepare;
 use crate::builtin::subresources::{certificates, pods};
-use crate::registry::error::Causes;
-use crate::registry::scale::ScalePaths;
-use crate::registry::strategy::{Grace, Strategy, put, reset_unwritable};
+use crate::registry::Causes;
+use crate::registry::ScalePaths;
+use crate::registry::{Grace, Strategy, put};
 use crate::registry::{Resource, metadata};
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Strategy for Namespaces {
         stored: &Value,
         object: &mut Value,
     ) {
-        reset_unwritable(resource, subresource, stored, object);
+        resource.reset_unwritable(subresource, stored, object);
         // Only the subresource `finalize` changes them.
         if subresource.is_none() {
             if !object["spec"].is_object() {
@@ -84,7 +84,7 @@ impl Strategy for PersistentVolumes {
         stored: &Value,
         object: &mut Value,
     ) {
-        reset_unwritable(resource, subresource, stored, object);
+        resource.reset_unwritable(subresource, stored, object);
         prepare::keep_phase_time(stored, object);
     }
 }
@@ -102,7 +102,7 @@ impl Strategy for Pods {
     ) {
         match subresource {
             Some(part @ ("ephemeralcontainers" | "resize")) => pods::keep(part, stored, object),
-            _ => reset_unwritable(resource, subresource, stored, object),
+            _ => resource.reset_unwritable(subresource, stored, object),
         }
     }
 

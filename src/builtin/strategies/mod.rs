@@ -14,18 +14,16 @@ use serde_json::Value;
 
 use self::versions::VersionPair;
 use super::table::{self, Dependencies};
-use super::{default, prepare_create, printers, subresources, validation};
+use super::{default, prepare_create, printers, validation};
 use crate::admission::ConfigurationKind;
-use crate::api::{DeleteOptions, Object, ResourceVersion, StatusCause, UserInfo};
+use crate::admission::types::Kinds;
+use crate::api::{DeleteOptions, Object, StatusCause, UserInfo};
 use crate::apiextensions::DefinitionStrategy;
-use crate::registry::allocator::Allocator;
-use crate::registry::error::Causes;
-use crate::registry::scale::ScalePaths;
-use crate::registry::strategy::{
-    Grace, Plain, PostHandler, Rules, SchemaValidator, Strategy, VirtualObjects, has_status,
-};
+use crate::registry::Allocator;
+use crate::registry::Causes;
+use crate::registry::ScalePaths;
 use crate::registry::table_columns::TableColumn;
-use crate::registry::{Registry, Resource};
+use crate::registry::{Grace, Plain, Resource, Rules, SchemaValidator, Strategy, VirtualObjects};
 use crate::schema::Types;
 use crate::services::ServiceStrategy;
 
@@ -139,7 +137,7 @@ impl Strategy for Builtin {
     }
 
     fn prepare_for_create(&self, resource: &Resource, user: &UserInfo, object: &mut Value) {
-        prepare_create(resource, object, has_status(resource));
+        prepare_create(resource, object, resource.has_status());
         self.own.prepare_for_create(resource, user, object);
         self.own.canonicalize(object);
     }
@@ -180,13 +178,8 @@ impl Strategy for Builtin {
         self.own.strict_problems(object)
     }
 
-    fn set_derived_status(
-        &self,
-        registry: &Registry,
-        subresource: Option<&str>,
-        object: &mut Value,
-    ) {
-        self.own.set_derived_status(registry, subresource, object);
+    fn set_derived_status(&self, kinds: &dyn Kinds, subresource: Option<&str>, object: &mut Value) {
+        self.own.set_derived_status(kinds, subresource, object);
     }
 
     fn has_finalizers(&self, object: &Value) -> bool {
@@ -243,12 +236,8 @@ impl Strategy for Builtin {
         self.own.scale_paths()
     }
 
-    fn after_store<'a>(
-        &'a self,
-        registry: &'a Registry,
-        at: ResourceVersion,
-    ) -> Option<BoxFuture<'a, ()>> {
-        self.own.after_store(registry, at)
+    fn admission_configuration(&self) -> Option<ConfigurationKind> {
+        self.own.admission_configuration()
     }
 
     fn after_request<'a>(&'a self, written: &'a Object) -> Option<BoxFuture<'a, ()>> {
@@ -265,9 +254,5 @@ impl Strategy for Builtin {
 
     fn virtual_objects(&self) -> Option<&dyn VirtualObjects> {
         self.own.virtual_objects()
-    }
-
-    fn post_handler(&self) -> Option<&dyn PostHandler> {
-        Some(&subresources::Posts)
     }
 }

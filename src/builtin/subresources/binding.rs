@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::conditions;
 use crate::api::{Status, StatusCause, StatusDetails, WriteOptions};
-use crate::registry::guaranteed_update::{Change, Current, Decide, Place};
 use crate::registry::{ApiError, Registry, Target, metadata};
+use crate::registry::{Change, Current, Decide, ObjectLocation};
 
 /// Binds the pod that `target` or, of the resource `bindings`, the body names.
 ///
@@ -32,13 +32,13 @@ pub(super) async fn bind(
     let pods = registry
         .resource("", "v1", "pods")
         .expect("the table has pods");
-    let place = Place::new(&pods, target.namespace.as_deref(), name)?;
+    let location = ObjectLocation::new(&pods, target.namespace.as_deref(), name)?;
     let mut write = Binding {
-        place: &place,
+        location: &location,
         binding,
     };
     registry
-        .guaranteed_write(&place, options.dry_run, &mut write)
+        .guaranteed_write(&location, options.dry_run, &mut write)
         .await?;
     Ok(done())
 }
@@ -70,16 +70,16 @@ fn problems(binding: &Value) -> Vec<StatusCause> {
 }
 
 struct Binding<'a> {
-    place: &'a Place,
+    location: &'a ObjectLocation,
     binding: &'a Value,
 }
 
 impl Decide for Binding<'_> {
     async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
-        let current = current.ok_or_else(|| self.place.not_found())?;
+        let current = current.ok_or_else(|| self.location.not_found())?;
         let refused = |detail: String| ApiError::Conflict {
             resource: "pods/binding".to_owned(),
-            name: self.place.name.clone(),
+            name: self.location.name.clone(),
             detail,
         };
         let version = current.at.to_string();

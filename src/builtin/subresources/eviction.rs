@@ -9,8 +9,8 @@ use crate::api::{
     DeleteOptions, GetOptions, LabelSelector, ListOptions, Object, Preconditions, Status,
     StatusCause, WriteOptions,
 };
-use crate::registry::guaranteed_update::{Change, Current, Decide, Place};
-use crate::registry::{ApiError, Registry, Target, delete, metadata};
+use crate::registry::{ApiError, Registry, Target, metadata};
+use crate::registry::{Change, Current, Decide, ObjectLocation};
 
 /// How many pods a budget may wait for.
 const DISRUPTED_PODS_MAX: usize = 2000;
@@ -123,10 +123,10 @@ impl Evicting<'_> {
         let budget = self.budget(&found).await?;
         let (budget, verdict) = match &budget {
             None => (None, Verdict::Free),
-            Some((place, told)) => (Some(place), verdict(told, &pod)),
+            Some((location, told)) => (Some(location), verdict(told, &pod)),
         };
-        if let (Some(place), Verdict::Counted) = (budget, &verdict) {
-            self.count_down(place).await?;
+        if let (Some(location), Verdict::Counted) = (budget, &verdict) {
+            self.count_down(location).await?;
         }
         let unready = verdict == Verdict::Unready;
         let deleted = self.delete(&found, unready).await;
@@ -142,7 +142,10 @@ impl Evicting<'_> {
     ///
     /// # Errors
     /// 500 when there are several, in upstream's words.
-    async fn budget(&self, pod: &Object) -> Result<Option<(Place, PodDisruptionBudget)>, ApiError> {
+    async fn budget(
+        &self,
+        pod: &Object,
+    ) -> Result<Option<(ObjectLocation, PodDisruptionBudget)>, ApiError> {
         let budgets = self
             .registry
             .resource("policy", "v1", "poddisruptionbudgets")
@@ -163,14 +166,14 @@ impl Evicting<'_> {
                         .to_owned(),
                 ));
             }
-            let place = Place::new(&budgets, namespace, object.key().name())?;
-            found = Some((place, budget));
+            let location = ObjectLocation::new(&budgets, namespace, object.key().name())?;
+            found = Some((location, budget));
         }
         Ok(found)
     }
 
     /// Takes one disruption from the budget, which notes the pod.
-    async fn count_down(&self, budget: &Place) -> Result<(), ApiError> {
+    async fn count_down(&self, budget: &ObjectLocation) -> Result<(), ApiError> {
         let mut write = CountDown {
             pod: &self.pod.name,
             budget,
@@ -188,12 +191,12 @@ impl Evicting<'_> {
             preconditions.resource_version = Some(pod.resource_version().to_string());
         }
         if options.dry_run.is_empty() {
-            let place = Place::of(self.pod)?;
+            let location = ObjectLocation::of(self.pod)?;
             let mut write = Mark {
-                place: &place,
+                location: &location,
                 preconditions: &preconditions,
             };
-            let written = self.registry.guaranteed_write(&place, false, &mut write);
+            let written = self.registry.guaranteed_write(&location, false, &mut write);
             let marked = written.await?.into_object();
             if is_pinned(&preconditions) {
                 preconditions.resource_version = Some(marked.resource_version().to_string());
@@ -202,7 +205,7 @@ impl Evicting<'_> {
         if preconditions != Preconditions::default() {
             options.preconditions = Some(preconditions);
         }
-        let deleted = delete::delete_evicted(self.registry, self.pod, &options);
+        let deleted = self.registry.delete_evicted(self.pod, &options);
         deleted.await.map(drop)
     }
 }
@@ -240,7 +243,7 @@ fn verdict(budget: &PodDisruptionBudget, pod: &Value) -> Verdict {
 
 struct CountDown<'a> {
     pod: &'a str,
-    budget: &'a Place,
+    budget: &'a ObjectLocation,
 }
 
 impl Decide for CountDown<'_> {
@@ -321,13 +324,13 @@ fn not_now(why: String, retry_after_seconds: u16) -> ApiError {
 
 /// Says in the pod's status that it is evicted.
 struct Mark<'a> {
-    place: &'a Place,
+    location: &'a ObjectLocation,
     preconditions: &'a Preconditions,
 }
 
 impl Decide for Mark<'_> {
     async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
-        let current = current.ok_or_else(|| self.place.not_found())?;
+        let current = current.ok_or_else(|| self.location.not_found())?;
         let version = current.at.to_string();
         let uid = metadata::text(&current.value, "uid");
         for (what, given, own) in [
@@ -344,7 +347,7 @@ impl Decide for Mark<'_> {
                     "Precondition failed: {what} in precondition: {given}, {what} in object meta: \
                      {own}"
                 );
-                let Place { resource, name, .. } = self.place;
+                let ObjectLocation { resource, name, .. } = self.location;
                 return Err(ApiError::conflict(resource, name, detail));
             }
         }

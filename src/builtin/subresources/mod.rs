@@ -19,9 +19,9 @@ use serde_json::Value;
 use super::strategies::Builtin;
 use crate::api::WriteOptions;
 use crate::auth::TokenAuthenticator;
-use crate::registry::strategy::{Plain, PostHandler, Rules};
-use crate::registry::subresource::{CHANGED, part};
 use crate::registry::{ApiError, BodyKind, Posted, Registry, Resource, Subresource, Target};
+use crate::registry::{CHANGED, part};
+use crate::registry::{Plain, PostHandler, Rules};
 
 const fn core(kind: &'static str) -> BodyKind {
     BodyKind {
@@ -217,28 +217,28 @@ impl PostHandler for Posts {
         let resource = &target.resource;
         match (&*resource.plural, target.subresource.as_deref()) {
             ("bindings", None) | ("pods", Some("binding")) => {
-                let body = registry.admitted_part(target, body, options).await?;
+                let body = registry.admitted_post(target, body, options).await?;
                 let bound = binding::bind(registry, target, &body, options).await;
-                bound.map(|status| Posted::Done(Box::new(status)))
+                bound.map(|status| Posted::Status(Box::new(status)))
             }
             ("pods", Some("eviction")) => {
-                let body = registry.admitted_part(target, body, options).await?;
+                let body = registry.admitted_post(target, body, options).await?;
                 let evicted = eviction::evict(registry, target, &body, options).await;
-                evicted.map(|status| Posted::Done(Box::new(status)))
+                evicted.map(|status| Posted::Status(Box::new(status)))
             }
             ("serviceaccounts", Some("token")) => {
                 let made = token::request(registry, tokens, target, body, options).await;
-                made.map(Posted::Answer)
+                made.map(Posted::Object)
             }
             ("tokenreviews", None) => {
-                let body = registry.admitted_part(target, body, options).await?;
-                let told = token::review(registry, tokens, target, body).await;
-                told.map(Posted::Answer)
+                let body = registry.admitted_post(target, body, options).await?;
+                let reviewed = token::review(registry, tokens, target, body).await;
+                reviewed.map(Posted::Object)
             }
             (_, None) => {
-                let body = registry.admitted_part(target, body, options).await?;
+                let body = registry.admitted_post(target, body, options).await?;
                 let reviewed = reviews::review(&**registry.authorizer(), target, body, options);
-                reviewed.await.map(Posted::Answer)
+                reviewed.await.map(Posted::Object)
             }
             (_, Some(name)) => Err(ApiError::MethodNotAllowed(format!(
                 "{} has no subresource {name:?} with the verb create",

@@ -46,7 +46,7 @@ pub(super) async fn request(
     if body["spec"]["expirationSeconds"].is_null() {
         body["spec"]["expirationSeconds"] = EXPIRATION_SECONDS.into();
     }
-    let mut body = registry.mutated_part(target, body, options).await?;
+    let mut body = registry.mutated_post(target, body, options).await?;
     let given: Spec = spec(target, &body)?;
     check_name(target, &body)?;
     let account = Target {
@@ -64,7 +64,7 @@ pub(super) async fn request(
     body["metadata"]["name"] = target.name.clone().into();
     body["metadata"]["namespace"] = json!(target.namespace);
     body["spec"]["audiences"] = json!(audiences);
-    registry.admit_part(target, &body, options).await?;
+    registry.admit_post(target, &body, options).await?;
     let bound = match &given.bound_object_ref {
         Some(reference) => bind(registry, target, reference).await?,
         None => Bound::default(),
@@ -90,7 +90,7 @@ pub(super) async fn request(
     let token = token.map_err(|why| ApiError::Unsupported(format!("cannot sign: {why}")))?;
     body["metadata"]["creationTimestamp"] = now.to_string().into();
     body["status"] = json!({"token": token, "expirationTimestamp": after(now, lasts)});
-    crate::registry::subresource::answer(target, &body)
+    crate::registry::response::unstored(target, &body)
 }
 
 fn after(now: Timestamp, seconds: i64) -> String {
@@ -280,7 +280,7 @@ pub(super) async fn review(
         }
         Err(error) => json!({"user": {}, "error": error.to_string()}),
     };
-    crate::registry::subresource::answer(target, &body)
+    crate::registry::response::unstored(target, &body)
 }
 
 #[cfg(test)]

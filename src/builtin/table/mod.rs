@@ -8,8 +8,8 @@ use super::subresources;
 use crate::api::{ColumnSet, FieldColumn, FieldRef};
 use crate::apiextensions::Definitions;
 use crate::registry::Resource;
+use crate::registry::Rules;
 use crate::registry::names::NameRule;
-use crate::registry::strategy::Rules;
 use crate::services::ServiceRanges;
 
 /// One line of the table.

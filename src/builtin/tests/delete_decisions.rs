@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::builtin::table;
-use crate::registry::delete::decide;
-use crate::registry::guaranteed_update::Change;
+use crate::registry::Change;
+use crate::registry::decide_delete as decide;
 
 fn resource(plural: &str) -> Arc<Resource> {
     let all = table::all();

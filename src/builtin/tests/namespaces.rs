@@ -136,7 +136,7 @@ async fn a_namespace_that_is_gone_lets_nothing_in_on_old_news() {
     assert_eq!(fixture.stored("/namespaces/left").await, None);
     let cached = fixture
         .registry
-        .cache(&fixture.registry.namespaces)
+        .cache(fixture.registry.namespaces())
         .unwrap();
     assert!(cached.peek(&ObjectKey::from("left")).is_some());
     let refused = fixture.create_in("left", "pods", pod("p")).await;

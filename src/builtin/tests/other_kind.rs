@@ -1,7 +1,7 @@
 //! Tests of the errors for objects of another kind.
 
 use crate::builtin::table;
-use crate::registry::other_kind::refusal;
+use crate::registry::other_kind_error as refusal;
 
 fn check(plural: &str, api_version: &str, kind: &str, expected: &str) {
     let all = table::all();

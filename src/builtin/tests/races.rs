@@ -17,7 +17,7 @@ async fn frozen_fixture() -> (Fixture, Value) {
     let list = fixture.registry.list(&configmaps, None, &all).await;
     assert_eq!(list.unwrap().items.len(), 1);
     let key = ObjectKey::from("default/c");
-    assert!(fixture.registry.suggestion(&configmaps, &key).is_some());
+    assert!(fixture.registry.peek(&configmaps, &key).is_some());
     fixture.storage.freeze(true);
     (fixture, created)
 }
@@ -276,12 +276,14 @@ async fn who_always_loses_is_told_so_in_time() {
     // No timers but this test's: the paused clock would jump to them.
     tasks.cancel();
     let nodes = registry.resource("", "v1", "nodes").unwrap();
-    let place = guaranteed_update::Place::new(&nodes, None, "n").unwrap();
+    let location = ObjectLocation::new(&nodes, None, "n").unwrap();
     storage.meddle(Before::Put("/minions/n", named("n"))).await;
     let mut loser = Loser { storage, calls: 0 };
-    let lost = registry.guaranteed_write(&place, false, &mut loser).await;
+    let lost = registry
+        .guaranteed_write(&location, false, &mut loser)
+        .await;
     assert!(matches!(lost, Err(ApiError::Timeout(_))), "{lost:?}");
-    assert_eq!(loser.calls, guaranteed_update::WRITE_DEADLINE.as_secs());
+    assert_eq!(loser.calls, WRITE_DEADLINE.as_secs());
 }
 
 /// A write that always meets somebody who is faster, a second each time.
@@ -290,11 +292,8 @@ struct Loser {
     calls: u64,
 }
 
-impl guaranteed_update::Decide for Loser {
-    async fn decide(
-        &mut self,
-        current: Option<&guaranteed_update::Current>,
-    ) -> Result<guaranteed_update::Change, ApiError> {
+impl Decide for Loser {
+    async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
         self.calls += 1;
         let current = &current.expect("the node is there").value;
         let mut theirs = current.clone();
@@ -304,6 +303,6 @@ impl guaranteed_update::Decide for Loser {
         let mut mine = current.clone();
         mine["spec"] = json!({ "mine": self.calls });
         tokio::time::advance(Duration::from_secs(1)).await;
-        Ok(guaranteed_update::Change::Put(mine))
+        Ok(Change::Put(mine))
     }
 }

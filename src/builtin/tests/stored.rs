@@ -215,21 +215,28 @@ async fn an_apply_to_an_object_as_deep_as_one_may_be_leaves_it_readable() {
     assert!((1..10).contains(&refused), "{refused}");
 }
 
-/// Whoever makes an object, nothing is stored that could not be read again.
+/// A write of the server itself, which stores an object.
+struct Store(Value);
+
+impl Decide for Store {
+    async fn decide(&mut self, _: Option<&Current>) -> Result<Change, ApiError> {
+        Ok(Change::Put(self.0.clone()))
+    }
+}
+
 #[tokio::test]
-async fn what_is_too_deep_to_be_read_again_is_not_stored() {
+async fn object_that_nests_too_deeply_to_be_read_is_not_stored() {
     let fixture = fixture().await;
-    let place = guaranteed_update::Place::of(&fixture.target("configmaps/deep")).unwrap();
+    let location = ObjectLocation::of(&fixture.target("configmaps/deep")).unwrap();
     for (depth, expect) in [(126, true), (127, false), (5000, false)] {
         let data = (0..depth).fold(json!("x"), |inner, _| json!({"d": inner}));
         let mut object = json!({"metadata": {"name": "deep"}});
         object["data"] = data;
-        let expected = crate::storage::Expect::Absent;
-        let told = fixture
+        let mut write = Store(object);
+        let written = fixture
             .registry
-            .fit(&place, &mut object, expected, false)
-            .await;
-        assert_eq!(told.is_ok(), expect, "{depth}");
+            .guaranteed_write(&location, false, &mut write);
+        assert_eq!(written.await.is_ok(), expect, "{depth}");
         if expect {
             assert!(matches!(
                 fixture.delete("configmaps/deep").await,

@@ -30,8 +30,8 @@ mod workloads;
 #[cfg(test)]
 mod tests;
 
+use crate::registry::Causes;
 use crate::registry::Resource;
-use crate::registry::error::Causes;
 use crate::registry::fields::{Fields, number, text as text_of};
 use path::Path;
 use text::NOT_NEGATIVE;

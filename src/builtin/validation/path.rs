@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::api::StatusCause;
-use crate::registry::error::Causes;
+use crate::registry::Causes;
 
 /// How much of a bad value is shown; whoever sent a megabyte knows it.
 const SHOWN_BYTES_MAX: usize = 1024;

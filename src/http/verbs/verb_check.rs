@@ -75,7 +75,7 @@ mod tests {
             storage_prefix: "pods".to_owned(),
             columns: Arc::default(),
             triggers: vec![],
-            strategy: Arc::new(crate::registry::strategy::Plain),
+            strategy: Arc::new(crate::registry::Plain),
         }
     }
 

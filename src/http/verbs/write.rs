@@ -21,11 +21,11 @@ pub(super) async fn post(call: &Call<'_>, body: &RequestBody) -> Result<Response
     let tokens = &call.state.config.tokens;
     let posted = call.registry().post(&target, object, &options, tokens);
     match posted.await? {
-        Posted::Answer(object) => {
+        Posted::Object(object) => {
             let encoding = call.encoding(negotiated);
             encoding.object(StatusCode::CREATED, &renderer, &object)
         }
-        Posted::Done(status) => Ok(call.status(&status, negotiated)),
+        Posted::Status(status) => Ok(call.status(&status, negotiated)),
     }
 }
 

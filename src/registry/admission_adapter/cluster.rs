@@ -1,12 +1,12 @@
-//! The cluster as admission reads it: namespaces, objects, parameters of policies, and other versions of an
-//! object.
+//! Read access of admission to the cluster: namespaces, objects, parameters of policies, and other versions of an object.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::{kind_of, mutation, resource_of};
+use super::attributes::{kind_of, resource_of};
+use super::mutation;
 use crate::admission::cluster::{
     Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, Mutation, MutationError,
     NamespaceState, ParamError, ParamQuery,
@@ -17,30 +17,33 @@ use crate::api::{
 };
 use crate::auth::Authorizer;
 use crate::cacher::ReadError;
-use crate::registry::guaranteed_update::Place;
-use crate::registry::{
-    ApiError, Registry, Resource, Target, conversion, json_patch, metadata, namespaces, read,
-};
+use crate::registry::error::ApiError;
+use crate::registry::location::ObjectLocation;
+use crate::registry::registry::Registry;
+use crate::registry::resource::Resource;
+use crate::registry::target::Target;
+use crate::registry::{conversion, json_patch, metadata, namespaces, read};
 
 impl Registry {
+    /// Returns a resource in its preferred version.
     fn preferred(&self, resource: GroupResource<'_>) -> Result<Arc<Resource>, ClusterError> {
         let GroupResource { group, resource } = resource;
-        let table = self.table.load();
-        let found = table.preferred(group, resource).cloned();
+        let found = self.preferred_resource(group, resource);
         found.ok_or_else(|| {
             ClusterError::Failed(format!("{resource:?} of group {group:?} is not served"))
         })
     }
 
-    /// The object as clients of `resource` see it.
+    /// Returns an object as clients of `resource` see it.
     fn value_of(&self, resource: &Arc<Resource>, object: &Object) -> Result<Value, ApiError> {
         let body = object.body_slice();
-        let converted = self.converted(resource, body)?;
+        let converted = conversion::converted(resource, body)?;
         serde_json::from_slice(converted.as_deref().unwrap_or(body))
             .map_err(|error| ReadError::Undecodable(error.to_string()).into())
     }
 
-    pub(super) fn resource_of_kind(&self, kind: &GroupVersionKind) -> Option<Arc<Resource>> {
+    /// Returns the served resource of a kind.
+    pub(crate) fn resource_of_kind(&self, kind: &GroupVersionKind) -> Option<Arc<Resource>> {
         let is = |r: &&Arc<Resource>| {
             r.group == kind.group && r.version == kind.version && r.kind == kind.kind
         };
@@ -58,15 +61,15 @@ fn version_for(freshness: Freshness) -> Option<ResourceVersion> {
 #[async_trait]
 impl Cluster for Registry {
     async fn namespace(&self, name: &str) -> Result<Option<Value>, ClusterError> {
-        let place = Place::new(&self.namespaces, None, name)?;
-        if let Some(cached) = self.suggestion(&self.namespaces, &place.key) {
+        let location = ObjectLocation::new(&self.namespaces, None, name)?;
+        if let Some(cached) = self.peek(&self.namespaces, &location.key) {
             let value = serde_json::from_slice(cached.body_slice());
             return value
                 .map(Some)
                 .map_err(|error| ClusterError::Failed(error.to_string()));
         }
-        // The cache may not know it yet.
-        match self.read_stored(&place).await {
+        // The cache may not have it yet.
+        match self.read_stored(&location).await {
             Ok(current) => Ok(Some(current.value)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error.into()),
@@ -165,7 +168,7 @@ impl Cluster for Registry {
             return Vec::new();
         };
         let others = self.resources();
-        // What is stored nowhere is in no place that others share.
+        // Resources that are not stored share the empty prefix.
         let same = others.iter().filter(|r| {
             Arc::ptr_eq(r, &own) || r.is_stored() && r.storage_prefix == own.storage_prefix
         });
@@ -208,7 +211,7 @@ impl Cluster for Registry {
             return Err(format!("the patch makes {is:?} of {kind:?}"));
         }
         let Some(resource) = self.resource_of_kind(kind) else {
-            // A subresource's own kind, which has no defaults.
+            // The kind of a subresource has no defaults.
             return Ok(object);
         };
         metadata::check_shape(&resource, &mut object).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The gate is told of the configurations of admission as the caches have them.
+//! Watches the admission configurations and passes each new state of them to the admission chain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,16 +6,21 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::GROUP;
 use crate::admission::ConfigurationKind;
 use crate::api::{EventType, ListOptions, ResourceVersion, SelectionPredicate};
 use crate::cacher::WatchItem;
-use crate::registry::{ApiError, Registry, Resource, read};
+use crate::registry::error::ApiError;
+use crate::registry::read;
+use crate::registry::registry::Registry;
+use crate::registry::resource::Resource;
 
-/// How long until a watch of the configurations that has ended is begun anew.
+/// The group of the configurations.
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// The pause before a watch of the configurations that has ended is started again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Tells the gate of every change of the configurations, until the registry's tasks are cancelled.
+/// Passes every change of the configurations to the admission chain, until the registry's tasks are cancelled.
 pub(crate) async fn follow(registry: Arc<Registry>) {
     let token = registry.tasks.token();
     let all = ConfigurationKind::ALL.map(|kind| follow_kind(&registry, kind));
@@ -37,7 +42,7 @@ async fn follow_kind(registry: &Registry, kind: ConfigurationKind) {
     }
 }
 
-/// Lists, and watches from there on until the watch ends.
+/// Lists the configurations of a kind, and watches them until the watch ends.
 async fn follow_once(
     registry: &Registry,
     kind: ConfigurationKind,
@@ -48,22 +53,22 @@ async fn follow_once(
         ..ListOptions::default()
     };
     let list = read::list(registry, resource, None, &any).await?;
-    let mut known: BTreeMap<String, Value> = BTreeMap::new();
+    let mut configurations: BTreeMap<String, Value> = BTreeMap::new();
     let decode = |object: &crate::api::Object| serde_json::from_slice::<Value>(object.body_slice());
     for object in &list.items {
         match decode(object) {
-            Ok(value) => drop(known.insert(object.key().name().to_owned(), value)),
+            Ok(value) => drop(configurations.insert(object.key().name().to_owned(), value)),
             Err(error) => {
                 tracing::error!(%error, key = %object.key(), "a configuration is not JSON")
             }
         }
     }
     let mut at = list.resource_version;
-    let tell = |known: &BTreeMap<String, Value>, at| {
-        let all = known.values().cloned().collect();
+    let replace = |configurations: &BTreeMap<String, Value>, at| {
+        let all = configurations.values().cloned().collect();
         registry.gate.replace(kind, all, at);
     };
-    tell(&known, at);
+    replace(&configurations, at);
     let from = ListOptions {
         resource_version: Some(at),
         ..ListOptions::default()
@@ -92,12 +97,12 @@ async fn follow_once(
             };
             let name = object.key().name().to_owned();
             match decode(object) {
-                _ if deleted => drop(known.remove(&name)),
-                Ok(value) => drop(known.insert(name, value)),
+                _ if deleted => drop(configurations.remove(&name)),
+                Ok(value) => drop(configurations.insert(name, value)),
                 Err(error) => tracing::error!(%error, name, "a configuration is not JSON"),
             }
         }
-        tell(&known, at);
+        replace(&configurations, at);
     }
     Ok(())
 }

@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use crate::admission::cluster::{Mutation, MutationError};
 use crate::admission::request::{AdmissionRequest, GroupVersionKind};
-use crate::registry::{ApiError, Registry, json_patch, metadata};
+use crate::registry::error::ApiError;
+use crate::registry::registry::Registry;
+use crate::registry::{json_patch, metadata};
 use crate::schema::KindType;
 use crate::schema::managed;
 
@@ -24,7 +26,7 @@ pub(super) fn mutated(
         "" => kind.version.clone(),
         group => format!("{group}/{}", kind.version),
     };
-    // The kinds of subresources are of no resource.
+    // No resource has the kinds of subresources.
     let kind_type = match &resource {
         Some(resource) => registry.kind_type(resource),
         None => KindType::builtin(registry.types(), &api_version, &kind.kind),

@@ -1,5 +1,5 @@
-//! Formats a patch as Go formats a map with `%+v`, which is how upstream shows a strategic merge patch in
-//! the cause of its refusal.
+//! Formats a patch as Go formats a map with `%+v`. Upstream shows a strategic merge patch that way in the cause of its
+//! error.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-use super::*;
+use super::StrategicError::{self, Inapplicable, Malformed};
+use super::merge;
 use crate::schema::Types;
 
 fn merged_as(
@@ -20,8 +21,8 @@ fn merged_as(
     merge(&mut object, &patch, root).map(|()| object)
 }
 
-fn check(object: Value, patch: Value, wanted: Value) {
-    assert_eq!(merged_as(("v1", "Pod"), object, patch), Ok(wanted));
+fn check(object: Value, patch: Value, expected: Value) {
+    assert_eq!(merged_as(("v1", "Pod"), object, patch), Ok(expected));
 }
 
 fn check_malformed(object: Value, patch: Value) {
@@ -228,7 +229,7 @@ fn primitive_lists_that_merge_are_sets() {
 #[test]
 fn the_items_of_a_set_are_of_one_kind() {
     let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
-    for (old, new, told) in [
+    for (old, new, message) in [
         (
             json!(["a"]),
             json!([["b"]]),
@@ -247,7 +248,7 @@ fn the_items_of_a_set_are_of_one_kind() {
     ] {
         let refused = merged_as(("v1", "Pod"), finalizers(old), finalizers(new)).unwrap_err();
         assert!(
-            matches!(&refused, Inapplicable(why) if why == told),
+            matches!(&refused, Inapplicable(why) if why == message),
             "{refused}"
         );
     }
@@ -374,7 +375,7 @@ fn a_merge_is_what_it_says() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &SEED);
     let mut runner = TestRunner::new_with_rng(Config::with_cases(500), rng);
     let pods = (a_pod(), a_pod());
-    let outcome = runner.run(&pods, |((pod, before), (patch, wanted))| {
+    let outcome = runner.run(&pods, |((pod, before), (patch, expected))| {
         let patched = |pod: &Value, patch: &Value| {
             merged_as(("v1", "Pod"), pod.clone(), patch.clone()).unwrap()
         };
@@ -385,11 +386,11 @@ fn a_merge_is_what_it_says() {
 
         let list = once["spec"]["containers"].as_array().unwrap();
         let names: Vec<&str> = list.iter().map(|c| c["name"].as_str().unwrap()).collect();
-        let all: std::collections::BTreeSet<_> = before.keys().chain(wanted.keys()).collect();
+        let all: std::collections::BTreeSet<_> = before.keys().chain(expected.keys()).collect();
         prop_assert_eq!(names.len(), all.len(), "each container once");
         for container in list {
             let name = container["name"].as_str().unwrap();
-            match (wanted.get(name), before.get(name)) {
+            match (expected.get(name), before.get(name)) {
                 (Some(new), _) => {
                     prop_assert_eq!(&container["image"], &new["image"]);
                     prop_assert_eq!(&container["args"], &new["args"]);
@@ -412,9 +413,9 @@ fn a_merge_is_what_it_says() {
             let names = names.map(|c| c["name"].as_str().unwrap().to_owned());
             names.filter(|n| of.contains_key(n)).collect()
         };
-        prop_assert_eq!(order(&once, &wanted), order(&patch, &wanted));
+        prop_assert_eq!(order(&once, &expected), order(&patch, &expected));
         let mut others = before.clone();
-        others.retain(|name, _| !wanted.contains_key(name));
+        others.retain(|name, _| !expected.contains_key(name));
         prop_assert_eq!(order(&once, &others), order(&pod, &others));
         Ok(())
     });

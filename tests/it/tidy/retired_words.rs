@@ -9,7 +9,6 @@ const NOT_SWEPT: &[&str] = &[
     "crates/admission",
     "src/apiextensions",
     "src/builtin",
-    "src/registry",
     "tests",
 ];
 

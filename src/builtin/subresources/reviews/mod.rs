@@ -51,7 +51,7 @@ pub(super) async fn review(
         }
     };
     body["status"] = status;
-    crate::registry::subresource::answer(target, &body)
+    crate::registry::response::unstored(target, &body)
 }
 
 /// Returns the specification in a body.

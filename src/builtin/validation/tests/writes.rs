@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::super::{new, update};
 use crate::builtin::prepare;
+use crate::registry::Causes;
 use crate::registry::Resource;
-use crate::registry::error::Causes;
 use crate::services::spec;
 
 pub(super) fn problems_of_new(resource: &Resource, object: &Value, causes: &mut Causes) {

@@ -18,7 +18,7 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> Resource {
         storage_prefix: plural.to_owned(),
         columns: Arc::default(),
         triggers: vec![],
-        strategy: Arc::new(crate::registry::strategy::Plain),
+        strategy: Arc::new(crate::registry::Plain),
     }
 }
 
