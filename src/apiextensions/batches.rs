@@ -1,12 +1,10 @@
-//! Objects of a cache in another version than they are stored in, where a webhook makes that of them: batch by
-//! batch. What was made is kept by `converted`; what a webhook is asked is told by `versions`.
+//! Conversion of cached objects by a webhook, in batches. `converted` stores the results; `versions` builds the reviews.
 //!
 //! # Invariants
 //!
-//! 1. Who reads much claims one batch at a time: who wants one of those objects waits for that batch, and for
-//!    no list.
-//! 2. What is claimed is made, whoever still waits for it.
-//! 3. The threads that requests run on parse and write no more than [`ASIDE_BYTES_MIN`] at a stretch here.
+//! 1. A large list claims one batch at a time: a request for one of its objects waits for that batch and not for the list.
+//! 2. Claimed objects are converted even if the request that claimed them is cancelled.
+//! 3. The threads of requests parse and encode at most [`ASIDE_BYTES_MIN`] here without a pause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,28 +19,28 @@ use crate::api::{ColumnSet, EventType, Object};
 use crate::registry::stored_form::{encode, parse};
 use crate::registry::{ConversionError, has_api_version};
 
-/// How much goes into one review, in bytes of what is stored, or one object more: some hundred objects of the
-/// usual size, which is enough to make the call cheap.
+/// The size of a review in bytes of stored objects, which the last object may exceed: some hundred objects of the usual size,
+/// so that the cost of the call is small.
 const REVIEW_BYTES_MAX: usize = 1 << 20;
 
-/// What takes longer to read than the change to another thread takes.
+/// The minimum size that is parsed in another thread: the change of threads takes less time than that.
 const ASIDE_BYTES_MIN: usize = 64 << 10;
 
-/// A webhook that takes longer to fail is away, and does not just say no.
+/// A webhook that takes longer to fail is unavailable; a faster failure is a rejection.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// An object about to be told as an event of its type.
-type Told = (EventType, Arc<Object>);
+/// An object that is about to be sent as an event of its type.
+type EventObject = (EventType, Arc<Object>);
 
 enum Presented {
-    AsItIs(Arc<Object>),
+    Unchanged(Arc<Object>),
     Awaited(Awaited),
 }
 
 impl Presented {
     async fn object(self) -> Result<Arc<Object>, ConversionError> {
         match self {
-            Self::AsItIs(object) => Ok(object),
+            Self::Unchanged(object) => Ok(object),
             Self::Awaited(awaited) => awaited.object().await,
         }
     }
@@ -58,17 +56,17 @@ pub(super) struct PresentedVersion<'a> {
 }
 
 impl Versions {
-    /// Objects of a cache, each about to be told as an event of its type, in the version `version`.
-    /// Cancel safe: the batch under way is made all the same, for the next who asks.
+    /// Returns cached objects, each about to be sent as an event of its type, in the version `version`.
+    /// Cancel safe: the conversion of a claimed batch continues, for the next request.
     ///
     /// # Errors
     /// One of them cannot be converted.
     pub(super) async fn present(
         self: &Arc<Self>,
         version: PresentedVersion<'_>,
-        objects: Vec<Told>,
+        objects: Vec<EventObject>,
     ) -> Result<Vec<Arc<Object>>, ConversionError> {
-        if !self.ask_a_webhook() {
+        if !self.uses_webhook() {
             return Ok(objects.into_iter().map(|(_, object)| object).collect());
         }
         let mut presented = Vec::with_capacity(objects.len());
@@ -76,10 +74,10 @@ impl Versions {
         let (mut claims, mut bytes) = (Vec::new(), 0);
         for (event_type, object) in objects {
             if has_api_version(object.body_slice(), version.api_version) {
-                waiting.push(Presented::AsItIs(object));
+                waiting.push(Presented::Unchanged(object));
                 continue;
             }
-            let (awaited, claim) = self.converted.ask(Form {
+            let (awaited, claim) = self.converted.get_or_claim(Form {
                 version: version.ordinal,
                 key: object.key().clone(),
                 at: object.resource_version(),
@@ -105,8 +103,8 @@ impl Versions {
         Ok(presented)
     }
 
-    /// Has what was claimed made.
-    fn make(self: &Arc<Self>, version: PresentedVersion<'_>, claims: Vec<(Claim, Told)>) {
+    /// Converts the claimed objects in a task.
+    fn make(self: &Arc<Self>, version: PresentedVersion<'_>, claims: Vec<(Claim, EventObject)>) {
         if claims.is_empty() {
             return;
         }
@@ -117,13 +115,13 @@ impl Versions {
         };
         let token = self.tasks.token();
         self.tasks.spawn("conversion", async move {
-            // Who waits is told by what is dropped.
+            // The dropped claims end the requests that wait for them.
             token.run_until_cancelled(batch.make(claims)).await;
         });
     }
 }
 
-/// What is done in a task of its own.
+/// The conversion of a batch to one version.
 #[derive(Clone)]
 struct Batch {
     versions: Arc<Versions>,
@@ -132,65 +130,65 @@ struct Batch {
 }
 
 impl Batch {
-    /// A webhook that says no is asked about each alone: no object fails for its neighbour. What it took long to
-    /// fail by it is not asked about the rest, for which others wait.
-    async fn make(self, claims: Vec<(Claim, Told)>) {
-        let (claims, told): (Vec<Claim>, Vec<Told>) = claims.into_iter().unzip();
+    /// Converts the claimed objects. If the webhook rejects a batch, each object is converted alone, so that no object fails
+    /// because of another. After a slow failure the webhook is not called again, because other requests wait.
+    async fn make(self, claims: Vec<(Claim, EventObject)>) {
+        let (claims, objects): (Vec<Claim>, Vec<EventObject>) = claims.into_iter().unzip();
         let begun = Instant::now();
-        let mut failed = match self.made(told.clone()).await {
-            Ok(made) => return self.settle(claims, made),
+        let mut failed = match self.convert(objects.clone()).await {
+            Ok(made) => return self.finish(claims, made),
             Err(error) => error,
         };
-        let mut is_away = begun.elapsed() >= SLOW;
-        if claims.len() == 1 || is_away {
+        let mut is_unavailable = begun.elapsed() >= SLOW;
+        if claims.len() == 1 || is_unavailable {
             let made = claims.iter().map(|_| Err(failed.clone())).collect();
-            return self.settle(claims, made);
+            return self.finish(claims, made);
         }
         tracing::debug!(error = %failed, "objects are converted one by one");
-        for (claim, one) in claims.into_iter().zip(told) {
+        for (claim, one) in claims.into_iter().zip(objects) {
             let mut made = vec![Err(failed.clone())];
-            if !is_away {
+            if !is_unavailable {
                 let begun = Instant::now();
-                made = self.made(vec![one]).await.unwrap_or_else(|error| {
-                    is_away = begun.elapsed() >= SLOW;
+                made = self.convert(vec![one]).await.unwrap_or_else(|error| {
+                    is_unavailable = begun.elapsed() >= SLOW;
                     failed = error.clone();
                     vec![Err(error)]
                 });
             }
-            self.settle(vec![claim], made);
+            self.finish(vec![claim], made);
         }
     }
 
-    fn settle(&self, claims: Vec<Claim>, made: Vec<Result<Arc<Object>, ConversionError>>) {
+    fn finish(&self, claims: Vec<Claim>, made: Vec<Result<Arc<Object>, ConversionError>>) {
         for (claim, made) in claims.into_iter().zip(made) {
-            self.versions.converted.settle(claim, made);
+            self.versions.converted.finish(claim, made);
         }
     }
 
-    /// What one review makes of them.
-    async fn made(
+    /// Converts objects by one review.
+    async fn convert(
         &self,
-        told: Vec<Told>,
+        objects: Vec<EventObject>,
     ) -> Result<Vec<Result<Arc<Object>, ConversionError>>, ConversionError> {
-        let bytes = told
+        let bytes = objects
             .iter()
             .map(|(_, object)| object.body_slice().len())
             .sum();
-        let (batch, objects) = (self.clone(), told.clone());
-        let question = move || {
-            let values = objects.iter().map(|(_, object)| value_of(object));
+        let (batch, cached) = (self.clone(), objects.clone());
+        let request = move || {
+            let values = cached.iter().map(|(_, object)| value_of(object));
             let values: Vec<Value> = values.collect::<Result<_, _>>()?;
-            batch.versions.question(values, &batch.to)
+            batch.versions.request(values, &batch.to)
         };
-        let question = self.aside(bytes, question).await??;
-        let answer: Bytes = self.versions.call(&question).await?;
+        let request = self.aside(bytes, request).await??;
+        let response: Bytes = self.versions.call(&request).await?;
         let batch = self.clone();
-        let bytes = bytes.max(answer.len());
+        let bytes = bytes.max(response.len());
         let read = move || {
-            let values = batch.versions.answered(question, &answer)?;
-            let made = told.iter().zip(values);
+            let values = batch.versions.converted_objects(request, &response)?;
+            let made = objects.iter().zip(values);
             Ok(made
-                .map(|(told, value)| batch.object(told, &value))
+                .map(|(object, value)| batch.object(object, &value))
                 .collect())
         };
         self.aside(bytes, read).await?
@@ -198,7 +196,7 @@ impl Batch {
 
     fn object(
         &self,
-        (event_type, object): &Told,
+        (event_type, object): &EventObject,
         value: &Value,
     ) -> Result<Arc<Object>, ConversionError> {
         let json = encode(value);
@@ -208,7 +206,7 @@ impl Batch {
             .map_err(|error| ConversionError(error.to_string()))
     }
 
-    /// Does `work` on so many bytes where nobody waits for the thread.
+    /// Runs `work` on this number of bytes, in another thread if they are many.
     async fn aside<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -218,12 +216,12 @@ impl Batch {
             return Ok(work());
         }
         let working = self.versions.tasks.spawn_blocking("conversion-batch", work);
-        // It panics, which the group is told, or is not begun any more.
+        // The task panicked, which the group reports, or it was not started because the server stops.
         working.await.map_err(|_| ConversionError::shutting_down())
     }
 }
 
-/// An object of a cache in stored form.
+/// Returns a cached object in stored form.
 fn value_of(object: &Object) -> Result<Value, ConversionError> {
     parse(object.body_slice())
         .map_err(|error| ConversionError(format!("{}: {error}", object.key())))

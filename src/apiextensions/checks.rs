@@ -1,5 +1,5 @@
-//! What is wrong with a definition, cause by cause, in the words of Kubernetes. Its schemas are judged by
-//! `structural`; whether its names are free is no mistake of it and told in its conditions.
+//! Validation of definitions, with upstream's messages. `structural` validates schemas. Names that are in use are not an error
+//! but a condition of the definition.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::api::StatusCause;
 use crate::registry::Causes;
 use crate::registry::names::NameRule;
 
-/// How many fields of a version can be selected by.
+/// The number of selectable fields of a version.
 const SELECTABLE_FIELDS_MAX: usize = 8;
 
 const COLUMN_TYPES: [&str; 5] = ["integer", "number", "string", "boolean", "date"];
@@ -29,7 +29,7 @@ const COLUMN_FORMATS: [&str; 9] = [
     "name",
 ];
 
-/// What is wrong with `object` as a definition; `old` is what it replaces.
+/// Adds the problems of `object` as a definition that replaces `old`.
 pub(super) fn problems(object: &Value, old: Option<&Value>, causes: &mut Causes) {
     let read = |object: &Value| serde_json::from_value::<Definition>(object.clone());
     match read(object) {
@@ -41,7 +41,7 @@ pub(super) fn problems(object: &Value, old: Option<&Value>, causes: &mut Causes)
     }
 }
 
-/// What is wrong with the structure of the schemas of a definition that somebody else has stored.
+/// Returns the structural problems of the schemas of a definition. Another program may have stored an invalid one.
 pub(super) fn violations(definition: &Definition) -> Option<String> {
     let mut causes = Causes::default();
     for (index, version) in definition.spec.versions.iter().enumerate() {
@@ -51,14 +51,14 @@ pub(super) fn violations(definition: &Definition) -> Option<String> {
         }
     }
     let causes = causes.into_vec();
-    let mut told: Vec<String> = causes
+    let mut messages: Vec<String> = causes
         .iter()
         .map(|cause| format!("{}: {}", cause.field, cause.message))
         .collect();
-    match told.len() {
+    match messages.len() {
         0 => None,
-        1 => told.pop(),
-        _ => Some(format!("[{}]", told.join(", "))),
+        1 => messages.pop(),
+        _ => Some(format!("[{}]", messages.join(", "))),
     }
 }
 
@@ -112,7 +112,7 @@ impl Definition {
 
     fn check_approval(&self, old: Option<&Self>, causes: &mut Causes) {
         let approval = |definition: &Self| definition.metadata.annotations.get(APPROVAL).cloned();
-        // What was let in without one stays, as upstream.
+        // As upstream, a definition that was stored without one stays valid.
         if old.is_some_and(|old| approval(old).is_none()) || approval(self).is_some() {
             return;
         }
@@ -134,16 +134,16 @@ impl Definition {
             ));
         }
         let mut names: Vec<&str> = versions.iter().map(|v| &*v.name).collect();
-        let told = names.join(",");
+        let all_names = names.join(",");
         names.sort_unstable();
         names.dedup();
         if names.len() < versions.len() {
             let why = "must contain unique version names";
-            causes.push(StatusCause::invalid(field, &told, why));
+            causes.push(StatusCause::invalid(field, &all_names, why));
         }
         if versions.iter().filter(|version| version.storage).count() != 1 {
             let why = "must have exactly one version marked as storage version";
-            causes.push(StatusCause::invalid(field, &told, why));
+            causes.push(StatusCause::invalid(field, &all_names, why));
         }
         let mut compiler = Compiler::default();
         for (index, version) in versions.iter().enumerate() {
@@ -387,7 +387,7 @@ impl Version {
         }
     }
 
-    /// The schema of the field at a simple path.
+    /// Returns the schema of the field at a simple path.
     fn schema_at(&self, path: &str) -> Option<&Value> {
         let names = path.strip_prefix('.')?.split('.');
         let mut node = self.schema.open_api.as_ref()?;
@@ -398,7 +398,7 @@ impl Version {
     }
 }
 
-/// Whether a path can be followed.
+/// Adds the problems of a JSONPath.
 fn check_path(field: &str, path: &str, causes: &mut Causes) {
     if !path.starts_with('.') {
         let why = "must be a simple json path starting with .";

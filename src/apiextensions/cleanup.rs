@@ -1,22 +1,18 @@
-//! The end of a definition: its objects are deleted, each as a client would delete it, and when none is
-//! left the definition goes. A finalizer holds it until then, so that whatever happens to this server
-//! another one, or this one after a restart, goes on.
+//! The deletion of a definition: deletes its objects as a client would, and then removes the finalizer of the definition. The
+//! finalizer ensures that another server, or this one after a restart, continues.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use parking_lot::Mutex;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::conditions;
 use super::conditions::{ESTABLISHED, TERMINATING};
 use super::definition::Definition;
-use super::follow::definitions;
-use super::{Definitions, write_edited};
+use super::definitions::{Definitions, definitions_resource};
+use super::edit::write_edited;
 use crate::api::{
     DeleteOptions, ListOptions, Preconditions, PropagationPolicy, SelectionPredicate,
 };
@@ -26,63 +22,18 @@ use crate::registry::{Change, Current, ObjectLocation};
 
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// How many objects a pass lists at once, and how many of them it deletes at once.
+/// The number of objects on a page of a pass, and the number of concurrent deletes.
 const PAGE: usize = 500;
 const DELETES_MAX: usize = 32;
 
-/// How soon what was not empty yet is looked at again; the wait doubles up to the second value, because
-/// the objects' own finalizers may take their time.
+/// The pause before the next pass, which doubles up to the second value, because the finalizers of objects may take long.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// How many definitions are looked at at once. One that waits for a webhook keeps its place for half a minute.
-const PASSES_MAX: usize = 64;
-
-/// The definitions that are being deleted.
-#[derive(Debug)]
-pub(super) struct Cleanup {
-    /// Those that have a task, which are no more than there are; and whether one was begun once more since its
-    /// last pass began.
-    names: Mutex<BTreeMap<String, bool>>,
-    passes: Semaphore,
-}
-
-impl Default for Cleanup {
-    fn default() -> Self {
-        Self {
-            names: Mutex::default(),
-            passes: Semaphore::new(PASSES_MAX),
-        }
-    }
-}
-
-impl Cleanup {
-    /// Notes that the definition of this name is being deleted; whether nobody is at it.
-    fn begin(&self, name: &str) -> bool {
-        let mut names = self.names.lock();
-        names.insert(name.to_owned(), true).is_none()
-    }
-
-    fn begin_pass(&self, name: &str) {
-        self.names.lock().insert(name.to_owned(), false);
-    }
-
-    /// Notes that a pass found nothing to do; whether that is all. Another definition of that name may have
-    /// come and begun to go since.
-    fn end(&self, name: &str) -> bool {
-        let mut names = self.names.lock();
-        let again = names.get(name).copied().unwrap_or_default();
-        if !again {
-            names.remove(name);
-        }
-        !again
-    }
-}
-
-/// Has a definition's objects deleted, and then itself, in a task of its own: its objects may be such that
-/// nobody can read, or delete, which is not the other definitions' business.
+/// Starts a task that deletes the objects of a definition and then the definition. Each definition has its own task, because
+/// its objects may be undecodable or have finalizers.
 pub(super) fn start(registry: &Arc<Registry>, definitions: &Arc<Definitions>, name: &str) {
-    if !definitions.cleanup.begin(name) {
+    if !definitions.cleanups.begin(name) {
         return;
     }
     let (registry, name) = (registry.clone(), name.to_owned());
@@ -92,13 +43,13 @@ pub(super) fn start(registry: &Arc<Registry>, definitions: &Arc<Definitions>, na
         .tasks()
         .clone()
         .spawn("custom-resource-cleanup", async move {
-            // What is left when the server stops is found again at the next start.
+            // The cleanup continues at the next start of a server.
             let cleaning = clean_up(&registry, &state, &name);
             token.run_until_cancelled(cleaning).await;
         });
 }
 
-/// What the first delete makes of a definition before it is marked: something to wait for.
+/// Adds the finalizer and the condition `Terminating` to a definition, at its first delete.
 pub(crate) fn begin(object: &mut Value) {
     if metadata::is_terminating(object) {
         return;
@@ -119,15 +70,15 @@ fn terminating(object: &mut Value, status: &str, reason: &str, message: &str) {
     conditions::set(object, TERMINATING, status, reason, message, &now);
 }
 
-/// Passes over a definition, until there is nothing more to do about it.
+/// Runs passes over a definition until its cleanup is complete.
 async fn clean_up(registry: &Registry, definitions: &Definitions, name: &str) {
-    let cleanup = &definitions.cleanup;
+    let cleanup = &definitions.cleanups;
     let mut wait = RETRY_MIN;
     loop {
         let turn = cleanup.passes.acquire().await;
         cleanup.begin_pass(name);
         let cleaned = clean(registry, name).await;
-        drop(turn.expect("nobody closes it"));
+        drop(turn.expect("the semaphore is never closed"));
         match cleaned {
             Ok(true) if cleanup.end(name) => return,
             Ok(true) => {
@@ -142,9 +93,9 @@ async fn clean_up(registry: &Registry, definitions: &Definitions, name: &str) {
     }
 }
 
-/// One pass over a definition: whether there is nothing more to do about it.
+/// Runs one pass over a definition. Returns true if its cleanup is complete.
 async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
-    let location = ObjectLocation::new(&definitions(registry), None, name)?;
+    let location = ObjectLocation::new(&definitions_resource(registry), None, name)?;
     let current = match registry.read_stored(&location).await {
         Ok(current) => current,
         Err(error) if error.is_not_found() => return Ok(true),
@@ -156,7 +107,7 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
     }
     let (reason, message) = if is(&current.value, ESTABLISHED) || is_served(registry, &current) {
         let message = "CustomResource deletion is in progress";
-        say(
+        set_progress(
             registry,
             &location,
             &uid,
@@ -164,7 +115,7 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
             message,
         )
         .await?;
-        if !empty(registry, &location, &current).await? {
+        if !delete_objects(registry, &location, &current).await? {
             return Ok(false);
         }
         ("InstanceDeletionCompleted", "removed all instances")
@@ -189,8 +140,8 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
     Ok(true)
 }
 
-/// Whether this is the definition of that uid, and not yet through. Another server may have been faster,
-/// and somebody may have made it anew since.
+/// Returns true if `definition` has this uid and its cleanup is not complete. Another server may have completed it, and a
+/// client may have created a new definition with the same name.
 fn is_being_cleaned(definition: &Value, uid: &str) -> bool {
     metadata::text(definition, "uid") == uid
         && metadata::is_terminating(definition)
@@ -204,17 +155,18 @@ fn is(definition: &Value, condition: &str) -> bool {
         .any(|c| c["type"] == condition && c["status"] == "True")
 }
 
-/// Whether this server serves what it defines: it does so before the status says it, and objects may be
-/// there.
+/// Returns true if this server serves the resource of a definition. It does so before the status says it, so objects may
+/// exist.
 fn is_served(registry: &Registry, definition: &Current) -> bool {
     let read = Definition::deserialize(&definition.value);
     let prefix = read.map(|definition| definition.storage_prefix());
     let served = prefix.ok().and_then(|prefix| registry.resource_at(&prefix));
-    // A definition that wanted the names of a built-in resource defines none of its objects.
+    // A definition with the names of a built-in resource does not define its objects.
     served.is_some_and(|resource| !resource.is_builtin())
 }
 
-async fn say(
+/// Sets the reason and message of the condition `Terminating`.
+async fn set_progress(
     registry: &Registry,
     location: &ObjectLocation,
     uid: &str,
@@ -231,9 +183,9 @@ async fn say(
     write_edited(registry, location, edit).await
 }
 
-/// Deletes what there is of a definition: whether there was nothing. Only a pass that finds nothing
-/// proves that nothing is left.
-async fn empty(
+/// Deletes the objects of a definition. Returns true if there were none: only a pass that finds no object proves that none
+/// is left.
+async fn delete_objects(
     registry: &Registry,
     location: &ObjectLocation,
     definition: &Current,
@@ -241,10 +193,9 @@ async fn empty(
     let uid = metadata::text(&definition.value, "uid");
     let read = Definition::deserialize(&definition.value)
         .map_err(|error| ReadError::Undecodable(error.to_string()))?;
-    // By where they are stored, whatever version of them is served.
+    // By their storage prefix, whichever version is served.
     let Some(resource) = registry.resource_at(&read.storage_prefix()) else {
-        // It is established, and will be followed in a moment; or it has no versions at all, and nothing of
-        // it was ever stored by its rules.
+        // It is established and about to be served; or it has no versions, so that none of its objects was ever stored.
         return Ok(read.spec.versions.is_empty());
     };
     let mut options = ListOptions {
@@ -253,11 +204,11 @@ async fn empty(
     };
     let mut found = false;
     loop {
-        // As they are stored: a name and a uid need no conversion.
+        // In stored form: names and uids need no conversion.
         let cache = registry.cache(&resource)?;
         let list = cache.list(&SelectionPredicate::default(), &options).await?;
         found |= !list.items.is_empty();
-        // What was listed while the definition was there is its own, and goes by its uid.
+        // Objects that were listed while the definition existed belong to it. They are deleted by their uids.
         if !is_being_cleaned(&registry.read_stored(location).await?.value, uid) {
             return Ok(false);
         }
@@ -295,23 +246,5 @@ async fn delete_one(registry: &Registry, target: Target, uid: String) -> Result<
         Ok(Deleted::Gone(_) | Deleted::Last(_) | Deleted::Pending(_) | Deleted::Unread) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A definition of the same name may come and go while the end of the one before is noted.
-    #[test]
-    fn who_goes_again_is_looked_at_again() {
-        let cleanup = Cleanup::default();
-        assert!(cleanup.begin("a"));
-        cleanup.begin_pass("a");
-        assert!(!cleanup.begin("a"), "somebody is at it");
-        assert!(!cleanup.end("a"), "who has to look once more");
-        cleanup.begin_pass("a");
-        assert!(cleanup.end("a"));
-        assert!(cleanup.begin("a"));
     }
 }

@@ -1,5 +1,4 @@
-//! The columns by which a definition shows its objects in Tables (`additionalPrinterColumns`): what
-//! they are, and the cells of one object. How a Table is sent is the business of `http`.
+//! The columns of a definition in Tables (`additionalPrinterColumns`), and the cells of an object.
 
 use jiff::Timestamp;
 use serde_json::{Number, Value, json};
@@ -9,23 +8,23 @@ use super::json_path::JsonPath;
 use crate::registry::age;
 use crate::registry::table_columns::{NAME, TableColumn};
 
-/// How a custom resource is shown.
+/// The columns of one version and how their cells are computed.
 #[derive(Debug, Clone)]
 pub(crate) struct Printer {
     columns: Vec<TableColumn>,
-    /// Of the columns after the name.
+    /// The cells after the name.
     cells: Vec<Cell>,
 }
 
 #[derive(Debug, Clone)]
 struct Cell {
     r#type: String,
-    /// What could not be read shows nothing; such a definition is refused when it is written.
+    /// `None` for an invalid path, whose cell is empty; such a definition is rejected when it is written.
     path: Option<JsonPath>,
 }
 
 impl Printer {
-    /// The columns of `version`; without any of its own, the age.
+    /// Returns the columns of `version`. The default is the age.
     pub(super) fn new(version: &Version) -> Self {
         let age = Column {
             name: "Age".to_owned(),
@@ -64,12 +63,12 @@ impl Printer {
         }
     }
 
-    /// The name, and the columns of the definition.
+    /// Returns the name and the columns of the definition.
     pub(crate) fn columns(&self) -> &[TableColumn] {
         &self.columns
     }
 
-    /// The cells of `object` in the same order, as they read at `now`.
+    /// Returns the cells of `object` in the same order, at the time `now`.
     pub(crate) fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let name = &object["metadata"]["name"];
         let rest = self.cells.iter().map(|cell| cell.of(object, now));
@@ -78,7 +77,7 @@ impl Printer {
 }
 
 impl Cell {
-    /// What the column shows: the first value that its path finds, if it is of the column's type.
+    /// Returns the first value that the path finds, if it has the type of the column.
     fn of(&self, object: &Value, now: Timestamp) -> Value {
         let found = self.path.as_ref().map(|path| path.find(object));
         let Some(value) = found.unwrap_or_default().first().copied() else {
@@ -98,7 +97,7 @@ impl Cell {
     }
 }
 
-/// A number without its fraction.
+/// Returns a number without its fraction.
 fn integer(number: &Number) -> Value {
     match (number.as_i64(), number.as_f64()) {
         (Some(whole), _) => whole.into(),
@@ -111,7 +110,7 @@ fn integer(number: &Number) -> Value {
     }
 }
 
-/// Any value as the text of a cell.
+/// Formats any value as the text of a cell.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_by_type() {
+    fn cells_follow_their_type() {
         for (r#type, path, expected) in [
             ("string", ".spec.s", json!("t")),
             ("string", ".spec.n", json!("3")),
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn without_columns_the_age_is_shown() {
+    fn default_column_is_age() {
         let printer = Printer::new(&Version::default());
         let names: Vec<&str> = printer.columns().iter().map(|c| &*c.name).collect();
         assert_eq!(names, ["Name", "Age"]);

@@ -1,6 +1,5 @@
-//! The status of a definition: whether its names are its own, and with that whether it is served. It
-//! is worked out from the definition and from the names that others of its group have; who writes it
-//! into storage is `follow`.
+//! The status of a definition: whether its names are accepted and whether it is served. It is computed from the definition and
+//! the names in use by other resources of its group. `follow` writes it to storage.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +13,17 @@ pub(super) const ESTABLISHED: &str = "Established";
 pub(super) const TERMINATING: &str = "Terminating";
 const NON_STRUCTURAL: &str = "NonStructuralSchema";
 
-/// The annotation by which groups that belong to Kubernetes are used.
+/// The annotation that groups of Kubernetes require.
 pub(super) const APPROVAL: &str = "api-approved.kubernetes.io";
 
-/// The names in use in one group by others than the one in question.
+/// The names that other resources of a group use.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct UsedNames {
     resources: BTreeSet<String>,
     kinds: BTreeSet<String>,
 }
 
-impl Taken {
+impl UsedNames {
     /// Adds the names of a resource.
     pub(super) fn add(&mut self, names: &Names) {
         let resources = [&names.plural, &names.singular].into_iter();
@@ -35,19 +34,18 @@ impl Taken {
     }
 }
 
-/// What a definition's status should say.
+/// The computed status of a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
-    /// The names that are its own now.
+pub(super) struct ComputedStatus {
+    /// The accepted names.
     pub(super) names: Names,
-    /// Whether all that it wants are.
+    /// The first name that is not accepted.
     conflict: Option<Conflict>,
-    /// Whether it is served, once and for all.
+    /// The definition is served; this never becomes false.
     pub(super) established: bool,
-    /// What its approval is, where it needs one.
+    /// The value of the approval annotation, if the group requires it.
     approval: Option<String>,
-    /// What is wrong with the structure of its schemas. Nobody stores such a definition here; it is served as
-    /// far as it makes sense.
+    /// The structural problems of its schemas. This server stores no such definition, and serves one as far as possible.
     pub(super) violations: Option<String>,
 }
 
@@ -57,47 +55,47 @@ struct Conflict {
     message: String,
 }
 
-/// Judges a definition whose rivals have `taken` their names.
-pub(super) fn judge(definition: &Definition, taken: &Taken) -> Verdict {
-    let wanted = &definition.spec.names;
+/// Computes the status of a definition. `used` has the names of other resources.
+pub(super) fn compute(definition: &Definition, used: &UsedNames) -> ComputedStatus {
+    let requested = &definition.spec.names;
     let mut names = definition.status.accepted_names.clone();
     let mut conflict = None;
-    let mut settle = |reason, wanted: &str, accepted: &mut String, used: &BTreeSet<String>| {
-        if wanted != accepted && used.contains(wanted) {
-            let message = in_use(wanted);
+    let mut accept = |reason, name: &str, accepted: &mut String, used: &BTreeSet<String>| {
+        if name != accepted && used.contains(name) {
+            let message = in_use(name);
             conflict = Some(Conflict { reason, message });
         } else {
-            wanted.clone_into(accepted);
+            name.clone_into(accepted);
         }
     };
-    let (resources, kinds) = (&taken.resources, &taken.kinds);
-    settle(
+    let (resources, kinds) = (&used.resources, &used.kinds);
+    accept(
         "PluralConflict",
-        &wanted.plural,
+        &requested.plural,
         &mut names.plural,
         resources,
     );
-    settle(
+    accept(
         "SingularConflict",
-        &wanted.singular,
+        &requested.singular,
         &mut names.singular,
         resources,
     );
-    settle("KindConflict", &wanted.kind, &mut names.kind, kinds);
-    settle(
+    accept("KindConflict", &requested.kind, &mut names.kind, kinds);
+    accept(
         "ListKindConflict",
-        &wanted.list_kind,
+        &requested.list_kind,
         &mut names.list_kind,
         kinds,
     );
-    let short: Vec<String> = wanted
+    let short: Vec<String> = requested
         .short_names
         .iter()
         .filter(|name| !names.short_names.contains(name) && resources.contains(*name))
         .map(|name| in_use(name))
         .collect();
     match short.as_slice() {
-        [] => names.short_names.clone_from(&wanted.short_names),
+        [] => names.short_names.clone_from(&requested.short_names),
         several => {
             let message = match several {
                 [one] => one.clone(),
@@ -107,8 +105,8 @@ pub(super) fn judge(definition: &Definition, taken: &Taken) -> Verdict {
             conflict = Some(Conflict { reason, message });
         }
     }
-    names.categories.clone_from(&wanted.categories);
-    Verdict {
+    names.categories.clone_from(&requested.categories);
+    ComputedStatus {
         established: conflict.is_none() || definition.has(ESTABLISHED),
         conflict,
         names,
@@ -123,14 +121,14 @@ fn in_use(name: &str) -> String {
     format!("{name:?} is already in use")
 }
 
-/// Whether a group belongs to Kubernetes.
+/// Returns true if a group belongs to Kubernetes.
 pub(super) fn is_protected(group: &str) -> bool {
     let below = |suffix: &str| group == &suffix[1..] || group.ends_with(suffix);
     below(".k8s.io") || below(".kubernetes.io")
 }
 
-impl Verdict {
-    /// Writes it into the status of a stored definition; times are `now`'s where something turned.
+impl ComputedStatus {
+    /// Writes the status into a stored definition. Conditions that changed get the time `now`.
     pub(super) fn write(&self, object: &mut Value, now: &str) {
         let status = status_of(object);
         status.insert("acceptedNames".to_owned(), names(&self.names));
@@ -165,7 +163,7 @@ impl Verdict {
         };
         set(object, ESTABLISHED, status, reason, message, now);
         match &self.violations {
-            Some(told) => set(object, NON_STRUCTURAL, "True", "Violations", told, now),
+            Some(message) => set(object, NON_STRUCTURAL, "True", "Violations", message, now),
             None => unset(object, NON_STRUCTURAL),
         }
     }
@@ -199,16 +197,16 @@ fn names(names: &Names) -> Value {
     object
 }
 
-/// The status of a definition, which it gets if it has none.
+/// Returns the status of a definition, which is created if absent.
 pub(super) fn status_of(object: &mut Value) -> &mut Map<String, Value> {
     let status = &mut object["status"];
     if !status.is_object() {
         *status = json!({});
     }
-    status.as_object_mut().expect("it was made one")
+    status.as_object_mut().expect("it was set to one")
 }
 
-/// Sets a condition; its time stays unless it turns.
+/// Sets a condition. Its time changes only with its status.
 pub(super) fn set(
     object: &mut Value,
     condition: &str,
@@ -221,7 +219,7 @@ pub(super) fn set(
     if !conditions.is_array() {
         *conditions = json!([]);
     }
-    let all = conditions.as_array_mut().expect("it was made one");
+    let all = conditions.as_array_mut().expect("it was set to one");
     let at = match all.iter().position(|c| c["type"] == condition) {
         Some(at) => at,
         None => {
@@ -271,10 +269,10 @@ mod tests {
     }
 
     #[test]
-    fn free_names_are_accepted_and_establish() {
-        let verdict = judge(&definition(foo()), &Taken::default());
+    fn free_names_are_accepted_and_established() {
+        let status = compute(&definition(foo()), &UsedNames::default());
         let mut object = json!({});
-        verdict.write(&mut object, "T1");
+        status.write(&mut object, "T1");
         let expected = [
             "NamesAccepted True NoConflicts",
             "Established True InitialNamesAccepted",
@@ -284,56 +282,56 @@ mod tests {
             "listKind": "FooList", "shortNames": ["f"], "categories": ["all"]});
         assert_eq!(object["status"]["acceptedNames"], names);
         let before = object.clone();
-        verdict.write(&mut object, "T2");
-        assert_eq!(object, before, "what does not turn keeps its time");
+        status.write(&mut object, "T2");
+        assert_eq!(object, before, "an unchanged condition keeps its time");
     }
 
     #[test]
-    fn taken_names_are_refused_one_by_one() {
-        for (member, taken, reason) in [
+    fn each_used_name_is_a_conflict() {
+        for (member, used, reason) in [
             ("plural", "foos", "PluralConflict"),
             ("singular", "foo", "SingularConflict"),
             ("kind", "Foo", "KindConflict"),
             ("listKind", "FooList", "ListKindConflict"),
         ] {
             let mut names = json!({"plural": "x", "singular": "y", "kind": "X", "listKind": "Y"});
-            names[member] = taken.into();
-            let mut rivals = Taken::default();
-            rivals.add(&serde_json::from_value(names).unwrap());
-            let verdict = judge(&definition(foo()), &rivals);
+            names[member] = used.into();
+            let mut others = UsedNames::default();
+            others.add(&serde_json::from_value(names).unwrap());
+            let status = compute(&definition(foo()), &others);
             let mut object = json!({});
-            verdict.write(&mut object, "T1");
+            status.write(&mut object, "T1");
             let expected = [
                 format!("NamesAccepted False {reason}"),
                 "Established False NotAccepted".to_owned(),
             ];
             assert_eq!(conditions(&object), expected);
             let message = &object["status"]["conditions"][0]["message"];
-            assert_eq!(message, &format!("{taken:?} is already in use"));
-            assert_ne!(object["status"]["acceptedNames"][member], taken);
+            assert_eq!(message, &format!("{used:?} is already in use"));
+            assert_ne!(object["status"]["acceptedNames"][member], used);
         }
     }
 
     #[test]
-    fn what_is_established_stays_so() {
+    fn established_definition_stays_established() {
         let mut established = definition(foo());
         established.status = serde_json::from_value(json!({
             "acceptedNames": foo(), "conditions": [{"type": "Established", "status": "True"}],
         }))
         .unwrap();
         established.spec.names.short_names = vec!["g".to_owned()];
-        let mut rivals = Taken::default();
-        rivals.add(&Names {
+        let mut others = UsedNames::default();
+        others.add(&Names {
             short_names: vec!["f".to_owned(), "g".to_owned()],
             ..Names::default()
         });
-        let verdict = judge(&established, &rivals);
-        assert!(verdict.established);
-        assert_eq!(verdict.names.short_names, ["f"], "the old ones stay");
+        let status = compute(&established, &others);
+        assert!(status.established);
+        assert_eq!(status.names.short_names, ["f"], "the old ones stay");
     }
 
     #[test]
-    fn groups_of_kubernetes_need_an_approval() {
+    fn groups_of_kubernetes_are_protected() {
         for (group, protected) in [
             ("k8s.io", true),
             ("gateway.networking.k8s.io", true),

@@ -1,16 +1,16 @@
-//! What webhooks made of objects, kept for a while so that a thousand watchers of one event, and all who list
-//! what has not changed, cost one call. It decides who asks and what is forgotten; it asks nobody.
+//! A cache of objects that webhooks have converted, so that a thousand watchers of one event, and all lists of unchanged
+//! objects, cost one call. It decides which request calls the webhook; it calls no webhook itself.
 //!
 //! # Invariants
 //!
-//! 1. Of each form one call at most is under way.
-//! 2. What is kept of all definitions together takes [`BYTES_MAX`], or one object more; what is under way is
-//!    bounded by the requests that wait for it.
-//! 3. A failure is told to all who wait for it, and kept for nobody else.
-//! 4. Nobody is given a form that was made more than [`AGE_MAX`] ago. A webhook may answer otherwise from one
-//!    day to the next, with nothing in its definition to tell of that. (Upstream asks for each read that goes
-//!    to storage, and never again for what is in its watch cache.)
-//! 5. When a definition says something else, what was made by the old one is forgotten.
+//! 1. At most one call per form is in progress.
+//! 2. The converted objects of all definitions together take [`BYTES_MAX`], which the last object may exceed; conversions in
+//!    progress are bounded by the requests that wait for them.
+//! 3. A failure is returned to all requests that wait for it, and not stored.
+//! 4. A form is not used longer than [`AGE_MAX`] after its conversion. The implementation of a webhook may change while its
+//!    definition does not. (Upstream calls the webhook for each read from storage, and never again for objects in its
+//!    watch cache.)
+//! 5. A change of a definition removes the forms that were converted by the old one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,39 +20,37 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::versions::REVIEW_TIMEOUT;
+use super::review::REVIEW_TIMEOUT;
 use crate::api::{Object, ObjectKey, ResourceVersion};
 use crate::registry::ConversionError;
 
-/// How much of the objects of all definitions is kept in other versions than they are stored in: some twenty
-/// thousand of the usual size.
+/// The memory limit of the converted objects of all definitions: some twenty thousand objects of the usual size.
 const BYTES_MAX: usize = 64 << 20;
 
-/// What one takes besides its object, about.
+/// The approximate size of an entry without its object.
 const ENTRY_BYTES: usize = 256;
 
-/// How long a form is given to those who ask for it: as long as its webhook may take to make it, so that no
-/// client can rely on anything newer.
+/// The maximum age of a form: the time limit of a conversion. A client cannot rely on anything newer than that.
 const AGE_MAX: Duration = REVIEW_TIMEOUT;
 
-/// One object at one moment as one version.
+/// One object at one version of storage, as one version of its definition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    /// The [ordinal](super::Custom::ordinal) of the version.
+    /// The [ordinal](super::custom::Custom::ordinal) of the version.
     pub(super) version: u32,
     pub(super) key: ObjectKey,
     pub(super) at: ResourceVersion,
-    /// The last state that somebody saw, told at the version at which the object changed or went.
+    /// The last state before the object was deleted or no longer selected, at the version of that change.
     pub(super) deleted: bool,
 }
 
 type Made = Result<Arc<Object>, ConversionError>;
 
-/// What comes of a form, once it has.
+/// The result of the conversion of a form, once it is available.
 #[derive(Debug, Clone)]
 pub(super) struct Awaited(watch::Receiver<Option<Made>>);
 
-/// Who has to make a form, and tell of it.
+/// The obligation to convert a form and to publish the result.
 #[derive(Debug)]
 pub(super) struct Claim {
     form: Form,
@@ -60,10 +58,10 @@ pub(super) struct Claim {
 }
 
 impl Awaited {
-    /// Waits for it.
+    /// Waits for the result.
     ///
     /// # Errors
-    /// The conversion's, or that nobody will make it because the server stops.
+    /// That of the conversion; or the claim was dropped because the server stops.
     pub(super) async fn object(mut self) -> Made {
         let made = self.0.wait_for(Option::is_some).await;
         match made.as_deref() {
@@ -73,22 +71,22 @@ impl Awaited {
     }
 }
 
-/// The forms of all definitions that are kept or under way.
+/// The forms of all definitions that are stored or being converted.
 #[derive(Debug, Default)]
 pub(super) struct Pool(Mutex<Forms>);
 
-/// Those of one definition, as it is at one time.
+/// The forms of one state of one definition.
 #[derive(Debug)]
 pub(super) struct Converted {
     pool: Arc<Pool>,
-    /// Nobody else on the pool has this number.
-    own: u64,
+    /// Identifies the state of the definition in the pool.
+    id: u64,
 }
 
 #[derive(Debug, Default)]
 struct Forms {
-    all: HashMap<(u64, Form), Kept>,
-    /// Those that are made, the one that was asked for longest ago first.
+    all: HashMap<(u64, Form), Entry>,
+    /// The converted forms, least recently used first.
     by_use: BTreeMap<u64, (u64, Form)>,
     uses: u64,
     bytes: usize,
@@ -96,57 +94,57 @@ struct Forms {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Entry {
     awaited: Awaited,
-    /// None while it is under way.
+    /// `None` during the conversion.
     ready: Option<Ready>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Ready {
-    /// When it was asked for last, in uses.
+    /// The time of the last request, in uses.
     used: u64,
     bytes: usize,
     since: Instant,
 }
 
 impl Converted {
-    /// None yet, of another definition than all others on the pool.
+    /// Returns an empty set of forms with a new identity.
     pub(super) fn new(pool: &Arc<Pool>) -> Self {
         let mut forms = pool.0.lock();
         forms.definitions += 1;
         Self {
-            own: forms.definitions,
+            id: forms.definitions,
             pool: pool.clone(),
         }
     }
 
-    /// What comes of `form`, with the duty to make it if nobody else does.
-    pub(super) fn ask(&self, form: Form) -> (Awaited, Option<Claim>) {
+    /// Returns the result of `form`, with a claim if no other request is converting it.
+    pub(super) fn get_or_claim(&self, form: Form) -> (Awaited, Option<Claim>) {
         let mut forms = self.pool.0.lock();
-        if let Some(awaited) = forms.find(&(self.own, form.clone())) {
+        if let Some(awaited) = forms.find(&(self.id, form.clone())) {
             return (awaited, None);
         }
         let (sender, receiver) = watch::channel(None);
         let awaited = Awaited(receiver);
-        let kept = Kept {
+        let entry = Entry {
             awaited: awaited.clone(),
             ready: None,
         };
-        forms.all.insert((self.own, form.clone()), kept);
+        forms.all.insert((self.id, form.clone()), entry);
         (awaited, Some(Claim { form, sender }))
     }
 
-    /// Tells what was made.
-    pub(super) fn settle(&self, claim: Claim, made: Made) {
-        let form = (self.own, claim.form);
+    /// Publishes the result of a claim.
+    pub(super) fn finish(&self, claim: Claim, made: Made) {
+        let form = (self.id, claim.form);
         let mut forms = self.pool.0.lock();
         match &made {
-            Ok(object) => forms.keep(form, object.memory() + ENTRY_BYTES),
-            Err(_) => forms.forget(&form),
+            Ok(object) => forms.insert(form, object.memory() + ENTRY_BYTES),
+            Err(_) => forms.remove(&form),
         }
         drop(forms);
-        // Nobody may wait any longer.
+        // There may be no request that still waits.
         claim.sender.send_replace(Some(made));
     }
 }
@@ -154,26 +152,26 @@ impl Converted {
 impl Drop for Converted {
     fn drop(&mut self) {
         let mut forms = self.pool.0.lock();
-        let own = forms.all.keys().filter(|(of, _)| *of == self.own);
-        let own: Vec<_> = own.cloned().collect();
-        own.iter().for_each(|form| forms.forget(form));
+        let forms_of_state = forms.all.keys().filter(|(of, _)| *of == self.id);
+        let forms_of_state: Vec<_> = forms_of_state.cloned().collect();
+        forms_of_state.iter().for_each(|form| forms.remove(form));
     }
 }
 
 impl Forms {
-    /// What comes of a form, unless it has to be made.
+    /// Returns the result of a form that is converted or being converted.
     fn find(&mut self, form: &(u64, Form)) -> Option<Awaited> {
         let now = self.next_use();
-        let kept = self.all.get_mut(form)?;
-        let Some(ready) = &mut kept.ready else {
-            return Some(kept.awaited.clone());
+        let entry = self.all.get_mut(form)?;
+        let Some(ready) = &mut entry.ready else {
+            return Some(entry.awaited.clone());
         };
         if ready.since.elapsed() >= AGE_MAX {
-            self.forget(form);
+            self.remove(form);
             return None;
         }
         let before = std::mem::replace(&mut ready.used, now);
-        let awaited = kept.awaited.clone();
+        let awaited = entry.awaited.clone();
         let form = self.by_use.remove(&before).unwrap_or_else(|| form.clone());
         self.by_use.insert(now, form);
         Some(awaited)
@@ -184,11 +182,11 @@ impl Forms {
         self.uses
     }
 
-    /// Keeps a form that is made, and of the others what there is room for.
-    fn keep(&mut self, form: (u64, Form), bytes: usize) {
+    /// Stores the size of a converted form, and removes the least recently used forms beyond the limit.
+    fn insert(&mut self, form: (u64, Form), bytes: usize) {
         let used = self.next_use();
-        if let Some(kept) = self.all.get_mut(&form) {
-            kept.ready = Some(Ready {
+        if let Some(entry) = self.all.get_mut(&form) {
+            entry.ready = Some(Ready {
                 used,
                 bytes,
                 since: Instant::now(),
@@ -200,13 +198,13 @@ impl Forms {
             && self.by_use.len() > 1
             && let Some((_, oldest)) = self.by_use.pop_first()
         {
-            self.forget(&oldest);
+            self.remove(&oldest);
         }
     }
 
-    fn forget(&mut self, form: &(u64, Form)) {
-        let gone = self.all.remove(form);
-        if let Some(ready) = gone.and_then(|gone| gone.ready) {
+    fn remove(&mut self, form: &(u64, Form)) {
+        let removed = self.all.remove(form);
+        if let Some(ready) = removed.and_then(|entry| entry.ready) {
             self.by_use.remove(&ready.used);
             self.bytes -= ready.bytes;
         }
@@ -239,84 +237,87 @@ mod tests {
         Converted::new(&Arc::default())
     }
 
-    /// Has a form made that takes so much.
-    fn make(converted: &Converted, name: &str, bytes: usize) {
-        let (_, claim) = converted.ask(form(name, 1));
+    /// Converts a form of this size.
+    fn convert(converted: &Converted, name: &str, bytes: usize) {
+        let (_, claim) = converted.get_or_claim(form(name, 1));
         let made = object(&form(name, 1), bytes);
-        converted.settle(claim.expect("it is not there"), Ok(made));
+        converted.finish(claim.expect("it is not stored"), Ok(made));
     }
 
     #[tokio::test]
-    async fn one_makes_what_many_wait_for() {
+    async fn concurrent_requests_share_one_conversion() {
         let converted = converted();
-        let (first, claim) = converted.ask(form("a", 1));
-        let (second, none) = converted.ask(form("a", 1));
+        let (first, claim) = converted.get_or_claim(form("a", 1));
+        let (second, none) = converted.get_or_claim(form("a", 1));
         assert!(none.is_none());
-        let (_, of_another_version) = converted.ask(form("a", 2));
+        let (_, of_another_version) = converted.get_or_claim(form("a", 2));
         assert!(of_another_version.is_some());
         let made = object(&form("a", 1), 1);
-        converted.settle(claim.unwrap(), Ok(made.clone()));
-        for awaited in [first, second, converted.ask(form("a", 1)).0] {
+        converted.finish(claim.unwrap(), Ok(made.clone()));
+        for awaited in [first, second, converted.get_or_claim(form("a", 1)).0] {
             assert!(Arc::ptr_eq(&awaited.object().await.unwrap(), &made));
         }
     }
 
     #[tokio::test]
-    async fn a_failure_is_told_and_forgotten() {
+    async fn failure_is_returned_and_not_stored() {
         let converted = converted();
-        let (awaited, claim) = converted.ask(form("a", 1));
+        let (awaited, claim) = converted.get_or_claim(form("a", 1));
         let error = ConversionError("no".to_owned());
-        converted.settle(claim.unwrap(), Err(error.clone()));
+        converted.finish(claim.unwrap(), Err(error.clone()));
         assert_eq!(awaited.object().await.unwrap_err(), error);
-        let (awaited, claim) = converted.ask(form("a", 1));
+        let (awaited, claim) = converted.get_or_claim(form("a", 1));
         drop(claim.expect("it is tried again"));
-        assert!(awaited.object().await.is_err(), "nobody makes it");
+        assert!(awaited.object().await.is_err(), "the claim was dropped");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_old_is_made_anew() {
+    async fn form_is_converted_again_after_its_maximum_age() {
         let converted = converted();
-        make(&converted, "a", 10);
+        convert(&converted, "a", 10);
         let bytes = converted.pool.0.lock().bytes;
         tokio::time::advance(AGE_MAX - Duration::from_millis(1)).await;
-        let (kept, none) = converted.ask(form("a", 1));
-        assert!(none.is_none(), "it is used, which makes it no younger");
+        let (older, none) = converted.get_or_claim(form("a", 1));
+        assert!(
+            none.is_none(),
+            "it is stored; a use does not extend its age"
+        );
         tokio::time::advance(Duration::from_millis(1)).await;
-        let (_, claim) = converted.ask(form("a", 1));
+        let (_, claim) = converted.get_or_claim(form("a", 1));
         let claim = claim.expect("it is too old");
         assert_eq!(converted.pool.0.lock().bytes, 0);
         let newer = object(&form("a", 1), 10);
-        converted.settle(claim, Ok(newer.clone()));
-        let (now, none) = converted.ask(form("a", 1));
+        converted.finish(claim, Ok(newer.clone()));
+        let (now, none) = converted.get_or_claim(form("a", 1));
         assert!(none.is_none());
         assert!(Arc::ptr_eq(&now.object().await.unwrap(), &newer));
-        assert!(!Arc::ptr_eq(&kept.object().await.unwrap(), &newer));
+        assert!(!Arc::ptr_eq(&older.object().await.unwrap(), &newer));
         assert_eq!(converted.pool.0.lock().bytes, bytes);
     }
 
     #[test]
-    fn what_was_not_used_for_long_is_forgotten_whoever_made_it() {
+    fn least_recently_used_form_of_any_definition_is_removed() {
         let pool = Arc::default();
         let (one, other) = (Converted::new(&pool), Converted::new(&pool));
-        make(&one, "a", BYTES_MAX / 3);
-        make(&other, "a", BYTES_MAX / 3);
-        assert!(one.ask(form("a", 1)).1.is_none());
-        make(&other, "b", BYTES_MAX / 3);
-        assert!(one.ask(form("a", 1)).1.is_none());
-        assert!(other.ask(form("b", 1)).1.is_none());
-        assert!(other.ask(form("a", 1)).1.is_some());
+        convert(&one, "a", BYTES_MAX / 3);
+        convert(&other, "a", BYTES_MAX / 3);
+        assert!(one.get_or_claim(form("a", 1)).1.is_none());
+        convert(&other, "b", BYTES_MAX / 3);
+        assert!(one.get_or_claim(form("a", 1)).1.is_none());
+        assert!(other.get_or_claim(form("b", 1)).1.is_none());
+        assert!(other.get_or_claim(form("a", 1)).1.is_some());
         let forms = pool.0.lock();
         assert!(forms.bytes <= BYTES_MAX);
         assert_eq!(forms.by_use.len(), 2);
     }
 
     #[test]
-    fn what_was_made_by_an_old_definition_goes_with_it() {
+    fn forms_are_removed_with_their_definition() {
         let pool = Arc::default();
         let (old, other) = (Converted::new(&pool), Converted::new(&pool));
-        make(&old, "a", 10);
-        make(&other, "a", 10);
-        let (_under_way, _claim) = old.ask(form("b", 1));
+        convert(&old, "a", 10);
+        convert(&other, "a", 10);
+        let (_in_progress, _claim) = old.get_or_claim(form("b", 1));
         drop(old);
         let left = |forms: &Forms| (forms.all.len(), forms.by_use.len());
         assert_eq!(left(&pool.0.lock()), (1, 1));

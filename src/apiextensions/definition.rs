@@ -1,5 +1,4 @@
-//! A CustomResourceDefinition as it is stored, read into types: what it says, not whether that is
-//! right, which is the business of `checks`. Members that are missing or null read as empty.
+//! The types of a stored CustomResourceDefinition. Absent and null members are empty. `checks` validates definitions.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -14,7 +13,7 @@ pub(super) struct Definition {
     pub(super) status: DefinitionStatus,
 }
 
-/// What is needed of its metadata.
+/// The members of its metadata that are used.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata {
@@ -30,7 +29,7 @@ pub(super) struct Metadata {
     pub(super) annotations: std::collections::BTreeMap<String, String>,
 }
 
-/// What its author wants.
+/// The specification.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Spec {
@@ -48,7 +47,7 @@ pub(super) struct Spec {
     pub(super) preserve_unknown_fields: bool,
 }
 
-/// What the resource is called.
+/// The names of the resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Names {
@@ -106,17 +105,17 @@ pub(super) struct Subresources {
     pub(super) scale: Option<Scale>,
 }
 
-/// Where a version's objects keep what the subresource `scale` shows: JSONPaths like `.spec.replicas`.
+/// The JSONPaths of the fields that the subresource `scale` shows, such as `.spec.replicas`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Scale {
-    /// How many replicas are wanted.
+    /// The desired number of replicas.
     #[serde(default, deserialize_with = "or_default")]
     pub(super) spec_replicas_path: String,
-    /// How many there are.
+    /// The present number of replicas.
     #[serde(default, deserialize_with = "or_default")]
     pub(super) status_replicas_path: String,
-    /// Which pods they are, as the text of a label selector.
+    /// The text of a label selector of the pods.
     #[serde(default)]
     pub(super) label_selector_path: Option<String>,
 }
@@ -147,7 +146,7 @@ pub(super) struct SelectableField {
     pub(super) json_path: String,
 }
 
-/// How an object of one version becomes one of another.
+/// How objects are converted between versions.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Conversion {
@@ -157,18 +156,18 @@ pub(super) struct Conversion {
     pub(super) webhook: Option<ConversionWebhook>,
 }
 
-/// Who converts.
+/// The conversion webhook.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConversionWebhook {
-    /// Where it is: a `WebhookClientConfig`.
+    /// Its `WebhookClientConfig`.
     #[serde(default)]
     pub(super) client_config: Option<Value>,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) conversion_review_versions: Vec<String>,
 }
 
-/// What servers say of a definition.
+/// The status.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DefinitionStatus {
@@ -180,7 +179,7 @@ pub(super) struct DefinitionStatus {
     pub(super) stored_versions: Vec<String>,
 }
 
-/// One thing that is so, or not.
+/// A condition.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Condition {
     #[serde(default, deserialize_with = "or_default")]
@@ -198,29 +197,29 @@ impl Definition {
         serde_json::from_slice(json)
     }
 
-    /// Whether its deletion has begun.
+    /// Returns true if the definition is being deleted.
     pub(super) fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether this condition is true.
+    /// Returns true if this condition is true.
     pub(super) fn has(&self, condition: &str) -> bool {
         let mut all = self.status.conditions.iter();
         all.any(|c| c.r#type == condition && c.status == "True")
     }
 
-    /// The version that objects are stored in.
+    /// Returns the version that objects are stored in.
     pub(super) fn storage_version(&self) -> Option<&Version> {
         self.spec.versions.iter().find(|version| version.storage)
     }
 
-    /// Below the storage root, where its objects are.
+    /// Returns the storage prefix of its objects.
     pub(super) fn storage_prefix(&self) -> String {
         format!("{}/{}", self.spec.group, self.spec.names.plural)
     }
 }
 
-/// A member that may be null.
+/// Deserializes a member that may be null.
 fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -229,7 +228,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Fills in what the author of a definition leaves out, in a body about to be stored.
+/// Sets the defaults of a definition.
 pub(crate) fn fill_in(object: &mut Value) {
     let names = &mut object["spec"]["names"];
     let kind = names["kind"].as_str().unwrap_or_default().to_owned();
@@ -252,7 +251,7 @@ pub(crate) fn fill_in(object: &mut Value) {
     }
 }
 
-/// The status that a new definition begins with.
+/// Sets the initial status of a new definition.
 pub(crate) fn prepare_create(object: &mut Value) {
     object["status"] = json!({
         "acceptedNames": {"kind": "", "plural": ""},
@@ -262,8 +261,7 @@ pub(crate) fn prepare_create(object: &mut Value) {
     prepare_update(object);
 }
 
-/// What holds after every write: the version that objects will be stored in is among those that they
-/// may be stored in.
+/// Sets the defaults, and adds the storage version to `status.storedVersions`.
 pub(crate) fn prepare_update(object: &mut Value) {
     fill_in(object);
     let versions = object["spec"]["versions"].as_array();

@@ -1,7 +1,7 @@
-//! Follows the definitions in their cache, and keeps the registry's table and their statuses in step.
-//! Every server does so by itself; that another one has written the same status already is no change.
+//! Follows the definitions in their cache, and updates the registry's table and their statuses. Every server does so
+//! independently; writing a status that another server has written already changes nothing.
 //!
-//! What a definition defines is in the table before its status says so: whoever reads of it can use it.
+//! The resources of a definition are in the table before its status says so: a client that reads the status can use them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -11,27 +11,31 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::conditions;
-use super::conditions::{NAMES_ACCEPTED, Taken, Verdict};
+use super::conditions::{ComputedStatus, NAMES_ACCEPTED, UsedNames};
+use super::custom::Custom;
 use super::definition::{Definition, Names};
-use super::{Custom, Definitions, Versions, checks, cleanup, resources, write_edited};
+use super::definitions::{Definitions, definitions_resource};
+use super::edit::write_edited;
+use super::versions::Versions;
+use super::{checks, cleanup, resources};
 use crate::api::{EventType, ListOptions, Object, ResourceVersion, SelectionPredicate};
 use crate::cacher::{CacheWatcher, WatchItem};
 use crate::registry::{ApiError, Registry, Resource, metadata};
 use crate::registry::{Change, ObjectLocation};
 
-/// How long until a watch that failed, or a status that could not be written, is tried again.
+/// The pause before a failed watch or a failed write of a status is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// One definition, and what was made of it.
+/// One definition, its status and its resources.
 #[derive(Debug)]
-struct Known {
+struct Entry {
     definition: Definition,
-    /// As it is stored.
+    /// The stored status.
     status: Value,
-    verdict: Option<Verdict>,
-    /// Made for this generation, these names and this state of its deletion.
+    computed: Option<ComputedStatus>,
+    /// The resources for this generation, these names and this state of deletion.
     resources: Vec<Arc<Resource>>,
-    /// Made for what its author says and for these names.
+    /// The versions for this specification and these names.
     versions: Option<Arc<Versions>>,
 }
 
@@ -39,29 +43,29 @@ struct Known {
 #[derive(Debug, Default)]
 struct Following {
     state: Arc<Definitions>,
-    known: BTreeMap<String, Known>,
-    /// Groups in which something has changed since they were judged.
-    touched: BTreeSet<String>,
-    /// Those whose status storage has not been told of.
-    untold: BTreeSet<String>,
-    /// Every change up to this version is known here.
+    definitions: BTreeMap<String, Entry>,
+    /// The groups with changes since their statuses were computed.
+    changed_groups: BTreeSet<String>,
+    /// The definitions whose status has to be written to storage.
+    unwritten: BTreeSet<String>,
+    /// Every change up to this version is in `definitions`.
     seen: ResourceVersion,
-    /// What is served as of the last time.
-    published: Vec<Arc<Custom>>,
+    /// The custom resources that are served.
+    served: Vec<Arc<Custom>>,
 }
 
-/// The status of an object, as it is.
+/// The status of a stored definition.
 #[derive(Deserialize)]
 struct WithStatus {
     #[serde(default)]
     status: Value,
 }
 
-/// Follows, until the registry's tasks are cancelled.
+/// Follows the definitions until the registry's tasks are cancelled.
 pub(super) async fn follow(registry: Arc<Registry>, state: Arc<Definitions>) {
     let token = registry.tasks().token();
     tokio::select! {
-        // Stopping comes first: everything here is worked out again at the next start.
+        // Cancellation comes first: everything is computed again at the next start.
         biased;
         () = token.cancelled() => {}
         () = run(&registry, state) => {}
@@ -75,17 +79,11 @@ async fn run(registry: &Arc<Registry>, state: Arc<Definitions>) {
     };
     loop {
         match watch(registry).await {
-            Ok(watcher) => following.heed_all(registry, watcher).await,
+            Ok(watcher) => following.follow_watch(registry, watcher).await,
             Err(error) => tracing::debug!(%error, "cannot watch the definitions yet"),
         }
         tokio::time::sleep(RETRY).await;
     }
-}
-
-/// The definitions' own resource.
-pub(super) fn definitions(registry: &Registry) -> Arc<Resource> {
-    let resource = registry.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-    resource.expect("the table has definitions")
 }
 
 async fn watch(registry: &Registry) -> Result<CacheWatcher, ApiError> {
@@ -95,54 +93,54 @@ async fn watch(registry: &Registry) -> Result<CacheWatcher, ApiError> {
         allow_watch_bookmarks: true,
         ..ListOptions::default()
     };
-    let cache = registry.cache(&definitions(registry))?;
+    let cache = registry.cache(&definitions_resource(registry))?;
     Ok(cache.watch(SelectionPredicate::default(), &options).await?)
 }
 
 impl Following {
-    /// Follows one watch to its end.
-    async fn heed_all(&mut self, registry: &Arc<Registry>, mut watcher: CacheWatcher) {
+    /// Follows one watch until it ends.
+    async fn follow_watch(&mut self, registry: &Arc<Registry>, mut watcher: CacheWatcher) {
         let mut initial = Some(BTreeSet::new());
         loop {
-            let items = match self.untold.is_empty() {
+            let items = match self.unwritten.is_empty() {
                 true => watcher.next().await,
                 false => match tokio::time::timeout(RETRY, watcher.next()).await {
                     Ok(items) => items,
                     Err(_) => {
-                        self.tell(registry).await;
+                        self.write_statuses(registry).await;
                         continue;
                     }
                 },
             };
             let Some(items) = items else { return };
             for item in items.iter() {
-                self.heed(item, &mut initial);
+                self.apply(item, &mut initial);
             }
             if initial.is_some() {
                 continue;
             }
-            self.judge(registry).await;
-            self.publish(registry).await;
+            self.compute_statuses(registry).await;
+            self.serve(registry).await;
             self.state.served.send_replace(Some(self.seen));
-            self.tell(registry).await;
+            self.write_statuses(registry).await;
         }
     }
 
-    /// Takes note of one definition. While `initial` names the definitions of the watch's first state,
-    /// it is not known which of the others are gone.
-    fn heed(&mut self, item: &WatchItem, initial: &mut Option<BTreeSet<String>>) {
+    /// Applies an item of the watch. `initial` collects the names in the first state of the watch; at its end, other
+    /// definitions are removed.
+    fn apply(&mut self, item: &WatchItem, initial: &mut Option<BTreeSet<String>>) {
         match item {
             WatchItem::Initial(object) => {
                 if let Some(seen) = initial {
                     seen.insert(object.key().name().to_owned());
                 }
-                self.learn(object);
+                self.insert(object);
             }
             WatchItem::Event(event) => {
                 self.seen = event.resource_version();
                 match event.event_type() {
-                    EventType::Deleted => drop(self.forget(event.object().key().name())),
-                    _ => self.learn(event.object()),
+                    EventType::Deleted => drop(self.remove(event.object().key().name())),
+                    _ => self.insert(event.object()),
                 }
             }
             WatchItem::Bookmark {
@@ -151,10 +149,15 @@ impl Following {
             } => {
                 self.seen = *resource_version;
                 if let Some(seen) = initial.take_if(|_| *initial_events_end) {
-                    let gone = |name: &&String| !seen.contains(*name);
-                    let gone: Vec<String> = self.known.keys().filter(gone).cloned().collect();
-                    for name in gone {
-                        self.forget(&name);
+                    let is_deleted = |name: &&String| !seen.contains(*name);
+                    let deleted: Vec<String> = self
+                        .definitions
+                        .keys()
+                        .filter(is_deleted)
+                        .cloned()
+                        .collect();
+                    for name in deleted {
+                        self.remove(&name);
                     }
                 }
             }
@@ -162,9 +165,9 @@ impl Following {
         }
     }
 
-    fn learn(&mut self, object: &Object) {
+    fn insert(&mut self, object: &Object) {
         let name = object.key().name();
-        let before = self.forget(name);
+        let before = self.remove(name);
         let read = Definition::parse(object.body_slice()).and_then(|definition| {
             let status: WithStatus = serde_json::from_slice(object.body_slice())?;
             Ok((definition, status.status))
@@ -172,89 +175,92 @@ impl Following {
         let (definition, status) = match read {
             Ok(read) => read,
             Err(error) => {
-                // It is not served, and can be put right or deleted.
+                // It is not served. A client can replace or delete it.
                 tracing::error!(%error, name, "a definition cannot be read");
                 return;
             }
         };
-        self.touched.insert(definition.spec.group.clone());
+        self.changed_groups.insert(definition.spec.group.clone());
         let versions = before
             .as_ref()
-            .and_then(|known| known.versions_of(&definition));
-        let before = before.filter(|known| known.is_as_good_for(&definition));
-        let (verdict, resources) = match before {
-            Some(before) => (before.verdict, before.resources),
+            .and_then(|entry| entry.versions_for(&definition));
+        let before = before.filter(|entry| entry.has_resources_of(&definition));
+        let (computed, resources) = match before {
+            Some(before) => (before.computed, before.resources),
             None => (None, Vec::new()),
         };
-        let known = Known {
+        let entry = Entry {
             definition,
             status,
-            verdict,
+            computed,
             resources,
             versions,
         };
-        self.known.insert(name.to_owned(), known);
+        self.definitions.insert(name.to_owned(), entry);
     }
 
-    fn forget(&mut self, name: &str) -> Option<Known> {
-        let known = self.known.remove(name)?;
-        self.touched.insert(known.definition.spec.group.clone());
-        Some(known)
+    fn remove(&mut self, name: &str) -> Option<Entry> {
+        let entry = self.definitions.remove(name)?;
+        self.changed_groups
+            .insert(entry.definition.spec.group.clone());
+        Some(entry)
     }
 
-    /// Judges the definitions of each group that changed: names that one lets go of are another's.
-    async fn judge(&mut self, registry: &Registry) {
-        for group in std::mem::take(&mut self.touched) {
-            let of_group = |(_, known): &(&String, &Known)| known.definition.spec.group == group;
-            let members = self.known.iter().filter(of_group);
+    /// Computes the statuses of each group that changed: a name that one definition releases becomes free for another.
+    async fn compute_statuses(&mut self, registry: &Registry) {
+        for group in std::mem::take(&mut self.changed_groups) {
+            let of_group = |(_, entry): &(&String, &Entry)| entry.definition.spec.group == group;
+            let members = self.definitions.iter().filter(of_group);
             let mut members: Vec<String> = members.map(|(name, _)| name.clone()).collect();
-            // Who has been accepted before comes first, so that new ones find the names taken.
-            members.sort_by_key(|name| !self.known[name].definition.has(NAMES_ACCEPTED));
+            // Accepted definitions come first, so that new ones conflict with their names.
+            members.sort_by_key(|name| !self.definitions[name].definition.has(NAMES_ACCEPTED));
             let builtins = resources::names_of(registry.builtins(), &group);
             let mut accepted: BTreeMap<String, Names> = members
                 .iter()
-                .map(|name| (name.clone(), self.known[name].accepted()))
+                .map(|name| (name.clone(), self.definitions[name].accepted_names()))
                 .collect();
             for name in members {
-                let mut taken = Taken::default();
-                builtins.iter().for_each(|names| taken.add(names));
+                let mut used = UsedNames::default();
+                builtins.iter().for_each(|names| used.add(names));
                 let others = accepted.iter().filter(|(other, _)| **other != name);
-                others.for_each(|(_, names)| taken.add(names));
-                let known = self.known.get_mut(&name).expect("it is of the group");
-                known.judge(&taken, registry, &self.state).await;
-                if known.is_untold() {
-                    self.untold.insert(name.clone());
+                others.for_each(|(_, names)| used.add(names));
+                let entry = self.definitions.get_mut(&name);
+                let entry = entry.expect("it is of the group");
+                entry.compute_status(&used, registry, &self.state).await;
+                if entry.is_status_outdated() {
+                    self.unwritten.insert(name.clone());
                 }
-                accepted.insert(name, known.accepted());
+                accepted.insert(name, entry.accepted_names());
             }
         }
     }
 
-    /// Serves what is established. When this is through, nothing is written any more by what was served
-    /// before.
-    async fn publish(&mut self, registry: &Arc<Registry>) {
-        let all = self.known.values().flat_map(|k| k.resources.clone());
-        let now: Vec<Arc<Resource>> = all.collect();
-        registry.serve_defined(resources::ordered(now.clone()));
-        let replaced = self.replace(now.iter().filter_map(|r| Custom::of(r)).collect());
+    /// Serves the established definitions. When this returns, no write that the previous definitions decided is stored any
+    /// more.
+    async fn serve(&mut self, registry: &Arc<Registry>) {
+        let all = self.definitions.values().flat_map(|d| d.resources.clone());
+        let resources: Vec<Arc<Resource>> = all.collect();
+        registry.serve_defined(resources::ordered(resources.clone()));
+        let replaced =
+            self.replace_served(resources.iter().filter_map(|r| Custom::of(r)).collect());
         let ends = replaced.iter().map(|custom| custom.writes.end());
         futures_util::future::join_all(ends).await;
         let terminating = self
-            .known
+            .definitions
             .iter()
-            .filter(|(_, k)| k.definition.is_terminating());
+            .filter(|(_, entry)| entry.definition.is_terminating());
         for (name, _) in terminating {
             cleanup::start(registry, &self.state, name);
         }
     }
 
-    /// Notes what is served now. What was before and is no longer is returned; who follows objects as it has
-    /// them has been told.
-    fn replace(&mut self, now: Vec<Arc<Custom>>) -> Vec<Arc<Custom>> {
-        let before = std::mem::replace(&mut self.published, now);
+    /// Replaces the served custom resources by `now`, and returns those that are no longer served. Cancels the tokens of
+    /// outdated versions, which ends their watches.
+    fn replace_served(&mut self, now: Vec<Arc<Custom>>) -> Vec<Arc<Custom>> {
+        let before = std::mem::replace(&mut self.served, now);
         let of = |custom: &Custom| Arc::as_ptr(&custom.versions);
-        let served: HashSet<_> = self.published.iter().map(Arc::as_ptr).collect();
-        let versions: HashSet<_> = self.published.iter().map(|now| of(now)).collect();
+        let served: HashSet<_> = self.served.iter().map(Arc::as_ptr).collect();
+        let versions: HashSet<_> = self.served.iter().map(|now| of(now)).collect();
         let is_served = |custom: &Arc<Custom>| served.contains(&Arc::as_ptr(custom));
         let replaced: Vec<_> = before.into_iter().filter(|c| !is_served(c)).collect();
         for custom in &replaced {
@@ -265,23 +271,23 @@ impl Following {
         replaced
     }
 
-    /// Writes the statuses that are not as they should be.
-    async fn tell(&mut self, registry: &Registry) {
-        for name in std::mem::take(&mut self.untold) {
-            let Some(known) = self.known.get(&name) else {
+    /// Writes the statuses that differ from those in storage.
+    async fn write_statuses(&mut self, registry: &Registry) {
+        for name in std::mem::take(&mut self.unwritten) {
+            let Some(entry) = self.definitions.get(&name) else {
                 continue;
             };
-            if let Err(error) = known.tell(registry, &name).await {
+            if let Err(error) = entry.write_status(registry, &name).await {
                 tracing::warn!(%error, name, "cannot write the status of a definition yet");
-                self.untold.insert(name);
+                self.unwritten.insert(name);
             }
         }
     }
 }
 
-/// Makes what a definition of these names defines, of `versions` if those are still right; and what is wrong
-/// with its structure. Expressions and patterns are compiled, which can take a while.
-async fn make(
+/// Returns the resources of a definition with these accepted names, its versions, which are `versions` if those are still
+/// valid, and the structural problems of its schemas. Compiles expressions and patterns, which can take long.
+async fn compile(
     registry: &Registry,
     state: &Definitions,
     definition: Definition,
@@ -291,82 +297,84 @@ async fn make(
     let (client, tasks) = (registry.webhooks().clone(), registry.tasks().clone());
     let pool = state.converted.clone();
     let types = registry.types().clone();
-    let body_strategy = definitions(registry).strategy.clone();
-    let make = move || {
+    let body_strategy = definitions_resource(registry).strategy.clone();
+    let compile = move || {
         let new = || resources::versions(&definition, &names, &types, &client, &tasks, &pool);
         let versions = versions.unwrap_or_else(|| Arc::new(new()));
         let all = resources::resources(&definition, &versions, &names, &body_strategy);
         (all, versions, checks::violations(&definition))
     };
-    let made = registry
+    let compiled = registry
         .tasks()
-        .spawn_blocking("custom-resource-schemas", make);
-    // A panic is the group's end, and is told there.
-    made.await
+        .spawn_blocking("custom-resource-schemas", compile);
+    // The task panicked, which ends the group and is reported there.
+    compiled
+        .await
         .inspect_err(|error| tracing::error!(%error, "a definition cannot be read"))
         .ok()
 }
 
-impl Known {
-    /// The names that are its own.
-    fn accepted(&self) -> Names {
-        let verdict = self.verdict.as_ref().map(|verdict| &verdict.names);
-        verdict
+impl Entry {
+    /// Returns the accepted names.
+    fn accepted_names(&self) -> Names {
+        let computed = self.computed.as_ref().map(|computed| &computed.names);
+        computed
             .unwrap_or(&self.definition.status.accepted_names)
             .clone()
     }
 
-    async fn judge(&mut self, taken: &Taken, registry: &Registry, state: &Definitions) {
-        let mut verdict = conditions::judge(&self.definition, taken);
-        let before = self.verdict.take();
-        verdict.violations = before.as_ref().and_then(|before| before.violations.clone());
-        let names = verdict.names.clone();
-        let verdict = self.verdict.insert(verdict);
-        if before.as_ref() == Some(verdict) {
+    /// Computes the status, and compiles the resources if the status has changed.
+    async fn compute_status(&mut self, used: &UsedNames, registry: &Registry, state: &Definitions) {
+        let mut computed = conditions::compute(&self.definition, used);
+        let before = self.computed.take();
+        computed.violations = before.as_ref().and_then(|before| before.violations.clone());
+        let names = computed.names.clone();
+        let computed = self.computed.insert(computed);
+        if before.as_ref() == Some(computed) {
             return;
         }
-        if !verdict.established {
+        if !computed.established {
             (self.resources, self.versions) = (Vec::new(), None);
             return;
         }
-        let versions = self.versions.take().filter(|v| v.are_called(&names));
-        let made = make(registry, state, self.definition.clone(), names, versions).await;
-        let Some((resources, versions, violations)) = made else {
+        let versions = self.versions.take().filter(|v| v.has_names(&names));
+        let compiled = compile(registry, state, self.definition.clone(), names, versions).await;
+        let Some((resources, versions, violations)) = compiled else {
             return;
         };
         (self.resources, self.versions) = (resources, Some(versions));
-        verdict.violations = violations;
+        computed.violations = violations;
     }
 
-    /// What was made of its versions, if it serves a newer state of it too.
-    fn versions_of(&self, newer: &Definition) -> Option<Arc<Versions>> {
+    /// Returns the versions, if they are valid for `newer` too.
+    fn versions_for(&self, newer: &Definition) -> Option<Arc<Versions>> {
         let same = self.definition.metadata.uid == newer.metadata.uid
             && self.definition.spec == newer.spec;
         self.versions.clone().filter(|_| same)
     }
 
-    /// Whether storage says something else of it.
-    fn is_untold(&self) -> bool {
-        let mut told = json!({"status": self.status});
-        if let Some(verdict) = &self.verdict {
-            verdict.write(&mut told, "");
+    /// Returns true if the stored status differs from the computed one.
+    fn is_status_outdated(&self) -> bool {
+        let mut object = json!({"status": self.status});
+        if let Some(computed) = &self.computed {
+            computed.write(&mut object, "");
         }
-        told["status"] != self.status
+        object["status"] != self.status
     }
 
-    /// Whether what was made of it serves a newer state of it too.
-    fn is_as_good_for(&self, newer: &Definition) -> bool {
+    /// Returns true if the resources are valid for `newer` too.
+    fn has_resources_of(&self, newer: &Definition) -> bool {
         let (old, new) = (&self.definition.metadata, &newer.metadata);
         (&old.uid, old.generation) == (&new.uid, new.generation)
             && self.definition.is_terminating() == newer.is_terminating()
     }
 
-    /// Has its status say what was found, unless the definition has changed since.
-    async fn tell(&self, registry: &Registry, name: &str) -> Result<(), ApiError> {
-        let Some(verdict) = &self.verdict else {
+    /// Writes the computed status, unless the definition has changed since.
+    async fn write_status(&self, registry: &Registry, name: &str) -> Result<(), ApiError> {
+        let Some(computed) = &self.computed else {
             return Ok(());
         };
-        let location = ObjectLocation::new(&definitions(registry), None, name)?;
+        let location = ObjectLocation::new(&definitions_resource(registry), None, name)?;
         let own = &self.definition.metadata;
         let now = metadata::now().to_string();
         let edit = |current: &Value| {
@@ -375,7 +383,7 @@ impl Known {
             let same = metadata::text(&object, "uid") == own.uid
                 && generation.unwrap_or_default() == own.generation;
             if same {
-                verdict.write(&mut object, &now);
+                computed.write(&mut object, &now);
             }
             Change::Put(object)
         };

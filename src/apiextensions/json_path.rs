@@ -411,9 +411,9 @@ mod tests {
             "a",
             ".a]",
         ] {
-            let told = JsonPath::parse(bad);
+            let parsed = JsonPath::parse(bad);
             // A bracket that closes nothing is part of a name, as in kubectl.
-            assert_eq!(told.is_err(), bad != ".a]", "{bad}: {told:?}");
+            assert_eq!(parsed.is_err(), bad != ".a]", "{bad}: {parsed:?}");
         }
     }
 

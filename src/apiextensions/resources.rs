@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use super::columns::Printer;
 use super::converted::Pool;
+use super::custom::Custom;
 use super::definition::{Definition, Names, Version};
 use super::schema::Compiler;
+use super::versions::Versions;
 use super::write_barrier::WriteBarrier;
-use super::{Custom, Resource, Versions};
 use crate::admission::client::WebhookClient;
 use crate::api::{ColumnSet, FieldColumn};
-use crate::registry::Strategy;
-use crate::registry::Subresource;
+use crate::registry::{Resource, Strategy, Subresource};
 use crate::schema::{KindType, Types};
 use crate::tasks::Tasks;
 
-/// What is done to custom resources.
+/// The verbs of custom resources.
 const VERBS: [&str; 8] = [
     "create",
     "delete",
@@ -29,8 +29,7 @@ const VERBS: [&str; 8] = [
     "watch",
 ];
 
-/// The versions of a definition: those that are served, and the one that objects are stored in, served or
-/// not.
+/// Returns the resources of a definition: its served versions, and the storage version, served or not.
 pub(super) fn resources(
     definition: &Definition,
     versions: &Arc<Versions>,
@@ -53,7 +52,7 @@ pub(super) fn resources(
     all
 }
 
-/// The versions of a definition together.
+/// Returns the versions of a definition, compiled.
 pub(super) fn versions(
     definition: &Definition,
     names: &Names,
@@ -73,7 +72,7 @@ pub(super) fn versions(
     let schemas = all.map(|version| {
         let mut schema = compiler.version(version.schema.open_api.as_ref());
         if definition.spec.preserve_unknown_fields {
-            schema = schema.that_keeps_all();
+            schema = schema.preserving_unknown_fields();
         }
         (version.name.clone(), Arc::new(schema))
     });
@@ -135,7 +134,7 @@ fn custom(
         served: version.served,
         stores: false,
         versions: versions.clone(),
-        // Whoever is about to store another version may not have said so yet.
+        // Another server may be about to store another version and may not have written that to the status yet.
         converts: definition.spec.versions.len() > 1 || stored.any(|stored| stored != name),
         kind: of_version.expect("each version has a type").clone(),
         structure: versions.schema(name).cloned().unwrap_or_default(),
@@ -146,8 +145,8 @@ fn custom(
     }
 }
 
-/// The selectable fields of all versions, because they share a cache; those that only others have are
-/// without a label here.
+/// Returns the selectable fields of all versions, because they share a cache. Fields that only other versions have are
+/// without a label.
 fn columns(versions: &[Version], own: &Version) -> ColumnSet {
     let labels = |version: &Version| -> Vec<String> {
         let paths = version.selectable_fields.iter();
@@ -182,7 +181,7 @@ pub(super) fn ordered(mut resources: Vec<Arc<Resource>>) -> Vec<Arc<Resource>> {
     resources
 }
 
-/// Versions as Kubernetes prefers them: `v2`, `v1`, `v2beta1`, `v1alpha2`, and then other texts.
+/// Compares versions as Kubernetes prefers them: `v2`, `v1`, `v2beta1`, `v1alpha2`, and then other texts.
 fn by_priority(a: &str, b: &str) -> Ordering {
     match (Rank::of(a), Rank::of(b)) {
         (Some(a), Some(b)) => b.cmp(&a),
@@ -192,7 +191,7 @@ fn by_priority(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// How stable a version is, of which major number, and in which step towards it.
+/// The stability of a version, its major number and its minor number.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(u8, u64, u64);
 
@@ -215,12 +214,12 @@ impl Rank {
     }
 }
 
-/// A number without leading zeros.
+/// Parses a number without leading zeros.
 fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| !text.starts_with(['0', '+']))
 }
 
-/// The names that built-ins have in a group.
+/// Returns the names of built-in resources in a group.
 pub(super) fn names_of(builtins: &[Arc<Resource>], group: &str) -> Vec<Names> {
     let of_group = builtins.iter().filter(|resource| resource.group == group);
     of_group
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_in_the_order_of_kubernetes() {
+    fn versions_are_ordered_as_in_kubernetes() {
         let mut versions = [
             "foo1",
             "v1alpha1",
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_share_columns_and_not_labels() {
+    fn versions_share_columns_but_not_labels() {
         let definition: Definition = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "foos.e.com"},
             "spec": {"group": "e.com", "scope": "Namespaced",
@@ -301,8 +300,7 @@ mod tests {
         }))
         .unwrap();
         let (tasks, names) = (Tasks::new(), &definition.spec.names);
-        let nobody = Arc::new(NoServices);
-        let client = WebhookClient::new(&tasks, nobody);
+        let client = WebhookClient::new(&tasks, Arc::new(NoServices));
         let versions = Arc::new(versions(
             &definition,
             names,

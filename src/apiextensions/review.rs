@@ -1,6 +1,8 @@
-//! ConversionReview (apiextensions.k8s.io/v1): what a webhook is asked that converts objects, and what of
-//! its answer counts, in the words of Kubernetes. It may change everything but what an object is: of the
-//! metadata only labels and annotations are taken over.
+//! ConversionReview (apiextensions.k8s.io/v1): the request to a conversion webhook and the validation of its response, with
+//! upstream's messages. A conversion can change everything except the metadata, of which only labels and annotations are
+//! taken over.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -12,10 +14,13 @@ use crate::registry::{metadata, names};
 const KIND: &str = "ConversionReview";
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 
-/// How much of an answer that is none is told.
-const TOLD_BYTES_MAX: usize = 256;
+/// How long a webhook may take for one review; upstream's number.
+pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A question, to which one answer fits.
+/// The number of bytes of an invalid response in an error.
+const SHOWN_BYTES_MAX: usize = 256;
+
+/// A request for a conversion, whose uid its response must have.
 #[derive(Debug)]
 pub(super) struct Review {
     uid: String,
@@ -25,7 +30,7 @@ pub(super) struct Review {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct ReviewResponse {
     #[serde(default)]
     kind: Option<String>,
     #[serde(default)]
@@ -42,26 +47,26 @@ struct Response {
     #[serde(default)]
     converted_objects: Option<Vec<Value>>,
     #[serde(default)]
-    result: Option<Told>,
+    result: Option<ReviewStatus>,
 }
 
-/// A `Status`, as far as it counts.
+/// The members of a `Status` that are read.
 #[derive(Default, Deserialize)]
-struct Told {
+struct ReviewStatus {
     #[serde(default)]
     status: Option<String>,
     #[serde(default)]
     message: Option<String>,
 }
 
-/// The kind of an object with its group and version, as messages have it.
+/// Returns the group, version and kind of an object, as in messages.
 pub(super) fn kind_of(object: &Value) -> String {
     let text = |member: &str| object[member].as_str().unwrap_or_default().to_owned();
     format!("{}, Kind={}", text("apiVersion"), text("kind"))
 }
 
 impl Review {
-    /// Asks for `objects`, of which there are some, as ones of the `apiVersion` `to`.
+    /// Returns the review of `objects`, at least one, for the version with the `apiVersion` `to`.
     pub(super) fn new(objects: Vec<Value>, to: &str) -> Self {
         Self {
             uid: uuid::Uuid::new_v4().to_string(),
@@ -70,7 +75,7 @@ impl Review {
         }
     }
 
-    /// What is posted.
+    /// Returns the body of the request.
     pub(super) fn body(&self) -> Bytes {
         let review = json!({
             "kind": KIND,
@@ -82,22 +87,22 @@ impl Review {
         Bytes::from(review.to_string())
     }
 
-    /// What went wrong before there was an answer, as people are told.
+    /// Returns the message of a failed call.
     pub(super) fn failed(&self, why: &dyn std::fmt::Display) -> String {
         format!("conversion webhook for {} failed: {why}", self.about())
     }
 
-    /// What the objects are; all are of one kind, and few of several versions.
+    /// Returns the group, version and kind of the first object: all have one kind, and most have one version.
     fn about(&self) -> String {
         self.objects.first().map(kind_of).unwrap_or_default()
     }
 
-    /// The converted objects, in the order of the question.
+    /// Returns the converted objects, in the order of the request.
     ///
     /// # Errors
-    /// The answer is none, or one that nobody may give.
-    pub(super) fn converted(self, answer: &[u8]) -> Result<Vec<Value>, String> {
-        let converted = self.read(answer).map_err(|why| self.failed(&why))?;
+    /// The response is invalid, or a failure.
+    pub(super) fn converted(self, response: &[u8]) -> Result<Vec<Value>, String> {
+        let converted = self.read(response).map_err(|why| self.failed(&why))?;
         let about = self.about();
         let (got, expected) = (converted.len(), self.objects.len());
         if got != expected {
@@ -124,15 +129,15 @@ impl Review {
             .collect()
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Vec<Value>, String> {
-        if answer.is_empty() {
+    fn read(&self, body: &[u8]) -> Result<Vec<Value>, String> {
+        if body.is_empty() {
             return Err("0-length response with status code: 200".to_owned());
         }
-        let read: Answer = serde_json::from_slice(answer)
+        let read: ReviewResponse = serde_json::from_slice(body)
             .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?;
         let (Some(kind), Some(api_version)) = (read.kind, read.api_version) else {
-            let told = String::from_utf8_lossy(&answer[..answer.len().min(TOLD_BYTES_MAX)]);
-            return Err(format!("Object 'Kind' is missing in '{told}'"));
+            let shown = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES_MAX)]);
+            return Err(format!("Object 'Kind' is missing in '{shown}'"));
         };
         if kind != KIND || api_version != API_VERSION {
             return Err(format!(
@@ -159,7 +164,7 @@ impl Review {
     }
 }
 
-/// Whether `converted` is the same object in the version `to`.
+/// Checks that `converted` is `original` in the version `to`.
 fn check(original: &Value, converted: &Value, to: &str) -> Result<(), String> {
     if !converted.is_object() {
         return Err("it is no object".to_owned());
@@ -190,31 +195,33 @@ fn check(original: &Value, converted: &Value, to: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `converted` with the metadata of the original, but for what a conversion may change of it.
+/// Returns `converted` with the metadata of the original, except labels and annotations.
 fn restored(original: &Value, mut converted: Value) -> Result<Value, String> {
-    let mut given = match converted.get_mut("metadata").map(Value::take) {
+    let mut metadata = match converted.get_mut("metadata").map(Value::take) {
         None => return Err("missing metadata in converted object".to_owned()),
-        Some(Value::Object(given)) => given,
+        Some(Value::Object(metadata)) => metadata,
         Some(_) => return Err("invalid metadata in converted object".to_owned()),
     };
-    let mut kept = original["metadata"].clone();
+    let mut restored = original["metadata"].clone();
     for member in ["labels", "annotations"] {
-        match given.remove(member) {
+        match metadata.remove(member) {
             None | Some(Value::Null) => {
-                kept.as_object_mut().and_then(|kept| kept.remove(member));
+                restored
+                    .as_object_mut()
+                    .and_then(|restored| restored.remove(member));
             }
             Some(Value::Object(texts)) => {
-                if kept[member].as_object() != Some(&texts) {
+                if restored[member].as_object() != Some(&texts) {
                     check_texts(member, &texts)?;
                 }
-                kept[member] = texts.into();
+                restored[member] = texts.into();
             }
             Some(_) => {
                 return Err(format!("invalid metadata.{member} in converted object"));
             }
         }
     }
-    converted["metadata"] = kept;
+    converted["metadata"] = restored;
     Ok(converted)
 }
 
@@ -232,8 +239,8 @@ fn check_texts(member: &str, texts: &Map<String, Value>) -> Result<(), String> {
     match causes.into_vec() {
         none if none.is_empty() => Ok(()),
         causes => {
-            let told = causes.iter().map(|c| format!("{}: {}", c.field, c.message));
-            Err(told.collect::<Vec<_>>().join(", "))
+            let messages = causes.iter().map(|c| format!("{}: {}", c.field, c.message));
+            Err(messages.collect::<Vec<_>>().join(", "))
         }
     }
 }
@@ -250,23 +257,23 @@ mod tests {
         })
     }
 
-    fn answer(review: &Review, objects: Value) -> Value {
+    fn response(review: &Review, objects: Value) -> Value {
         json!({"kind": KIND, "apiVersion": API_VERSION, "response": {
             "uid": review.uid, "result": {"status": "Success"}, "convertedObjects": objects,
         }})
     }
 
-    /// What comes of an answer to the question for one foo of v1 as v2.
+    /// Converts one foo of v1 to v2, with the response changed by `change`.
     fn check(change: impl Fn(&mut Value)) -> Result<Value, String> {
         let review = Review::new(vec![foo("v1")], "example.com/v2");
-        let mut answer = answer(&review, json!([foo("v2")]));
-        change(&mut answer);
-        let converted = review.converted(answer.to_string().as_bytes());
+        let mut response = response(&review, json!([foo("v2")]));
+        change(&mut response);
+        let converted = review.converted(response.to_string().as_bytes());
         converted.map(|mut objects| objects.remove(0))
     }
 
     #[test]
-    fn the_question_has_the_objects_and_their_version() {
+    fn request_has_objects_and_desired_version() {
         let review = Review::new(vec![foo("v1"), foo("v3")], "example.com/v2");
         let body: Value = serde_json::from_slice(&review.body()).unwrap();
         assert_eq!(body["kind"], KIND);
@@ -277,9 +284,9 @@ mod tests {
     }
 
     #[test]
-    fn only_labels_and_annotations_of_the_metadata_are_taken_over() {
-        let converted = check(|answer| {
-            let object = &mut answer["response"]["convertedObjects"][0];
+    fn of_metadata_only_labels_and_annotations_can_change() {
+        let converted = check(|response| {
+            let object = &mut response["response"]["convertedObjects"][0];
             object["spec"] = json!({"new": true});
             object["metadata"]["labels"] = json!({"l": "2"});
             object["metadata"]["annotations"] = json!({"a": "x"});
@@ -291,20 +298,20 @@ mod tests {
         expected["metadata"]["labels"] = json!({"l": "2"});
         expected["metadata"]["annotations"] = json!({"a": "x"});
         assert_eq!(converted.unwrap(), expected);
-        let converted = check(|answer| {
-            answer["response"]["convertedObjects"][0]["metadata"]["labels"] = Value::Null;
+        let converted = check(|response| {
+            response["response"]["convertedObjects"][0]["metadata"]["labels"] = Value::Null;
         });
         assert_eq!(converted.unwrap()["metadata"].get("labels"), None);
     }
 
     #[test]
-    fn answers_that_nobody_may_give() {
+    fn invalid_responses_are_errors() {
         let about = "conversion webhook for example.com/v1, Kind=Foo";
         let failed = format!("{about} failed: ");
         let object = format!("{about} returned invalid converted object at index 0: ");
         let metadata = format!("{about} returned invalid metadata in object at index 0: ");
         let put = |path: &str, value: Value| {
-            check(|answer| *answer.pointer_mut(path).unwrap() = value.clone()).unwrap_err()
+            check(|response| *response.pointer_mut(path).unwrap() = value.clone()).unwrap_err()
         };
         let is = |got: String, prefix: &str, rest: &str| {
             assert_eq!(got, format!("{prefix}{rest}"));
@@ -371,17 +378,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer() {
-        for (answer, told) in [
+    fn malformed_responses_are_errors() {
+        for (response, message) in [
             ("", "0-length response"),
             ("nothing", "json parse error"),
             ("{}", "Object 'Kind' is missing in '{}'"),
             (r#"{"kind": 1}"#, "json parse error"),
         ] {
             let review = Review::new(vec![foo("v1")], "example.com/v2");
-            let error = review.converted(answer.as_bytes()).unwrap_err();
+            let error = review.converted(response.as_bytes()).unwrap_err();
             let begins = "conversion webhook for example.com/v1, Kind=Foo failed: ";
-            assert!(error.starts_with(begins) && error.contains(told), "{error}");
+            assert!(
+                error.starts_with(begins) && error.contains(message),
+                "{error}"
+            );
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
@@ -12,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::batches::PresentedVersion;
-use super::{Custom, Definitions, SETTLED_WITHIN, checks, cleanup, definition, schema};
+use super::custom::Custom;
+use super::definitions::Definitions;
+use super::{checks, cleanup, definition, schema};
 use crate::api::{ColumnSet, EventType, Object, UserInfo};
 use crate::cacher::{ReadError, StoredTransform};
 use crate::registry::Causes;
@@ -22,6 +25,9 @@ use crate::registry::{ApiError, Resource, Rules, SchemaValidator, Strategy, put}
 use crate::registry::{ConversionError, VersionConverter};
 use crate::schema::KindType;
 use crate::tasks::Tasks;
+
+/// How long a write of a definition waits until the definition is served.
+const SERVED_WITHIN: Duration = Duration::from_secs(2);
 
 impl Custom {
     /// The rules of all custom resources.
@@ -131,7 +137,7 @@ impl Strategy for Custom {
 #[async_trait]
 impl VersionConverter for Custom {
     fn uses_webhook(&self) -> bool {
-        self.versions.ask_a_webhook()
+        self.versions.uses_webhook()
     }
 
     fn may_differ_in_storage(&self) -> bool {
@@ -159,7 +165,7 @@ impl VersionConverter for Custom {
     }
 
     fn complete(&self, object: &mut Value) {
-        self.versions.settle(object);
+        let _changed = self.versions.complete(object);
     }
 
     fn renamed(&self, object: Value, api_version: &str) -> Value {
@@ -213,8 +219,8 @@ impl SchemaValidator for Custom {
     }
 }
 
-/// Validates in a thread of its own: rules may take as long as their budget allows, and a definition may have
-/// thousands of them to be compiled.
+/// Validates in another thread: rules may take as long as their budget allows, and a definition may have thousands of rules
+/// to compile.
 async fn validate_aside(
     tasks: &Tasks,
     causes: &mut Causes,
@@ -225,7 +231,7 @@ async fn validate_aside(
         validate(&mut causes);
         causes
     });
-    // It fails if it panics, which the group of tasks reports, or if it does not begin any more.
+    // The task panicked, which the group reports, or it was not started because the server stops.
     let found = validating.await.map_err(|_| ReadError::Stopped)?;
     found
         .into_vec()
@@ -236,7 +242,7 @@ async fn validate_aside(
 
 /// What CustomResourceDefinitions have beyond other built-in resources.
 #[derive(Debug)]
-pub(crate) struct DefinitionStrategy(pub(crate) Arc<Definitions>);
+pub struct DefinitionStrategy(pub Arc<Definitions>);
 
 impl Strategy for DefinitionStrategy {
     fn apply_schema(&self, object: &mut Value) -> Result<(), ApiError> {
@@ -280,8 +286,11 @@ impl DefinitionStrategy {
     async fn wait_until_served(&self, written: &Object) {
         let at = written.resource_version();
         let mut served = self.0.served.subscribe();
-        let there = served.wait_for(|served| served.is_some_and(|served| served >= at));
-        if tokio::time::timeout(SETTLED_WITHIN, there).await.is_err() {
+        let is_served = served.wait_for(|served| served.is_some_and(|served| served >= at));
+        if tokio::time::timeout(SERVED_WITHIN, is_served)
+            .await
+            .is_err()
+        {
             let name = written.key().name();
             tracing::warn!(name, %at, "a definition is not served yet as it was written");
         }

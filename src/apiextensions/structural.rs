@@ -1,5 +1,5 @@
-//! Whether a schema is structural, and sane: what upstream asks of an `openAPIV3Schema` before it serves a
-//! version by it. What a schema means is told by `schema`.
+//! Validation of the `openAPIV3Schema` of a version: whether it is structural, and upstream's other rules. `schema` implements
+//! the meaning of schemas.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::api::StatusCause;
 use crate::cel::Program;
 use crate::registry::Causes;
 
-/// How deeply schemas may nest; no deeper than the objects that they describe.
+/// The nesting limit of schemas, which is below that of objects.
 const DEPTH_MAX: usize = 100;
 
-/// Members that a schema may not have, of all that OpenAPI knows.
+/// Members of OpenAPI that a schema cannot have.
 const FORBIDDEN: [&str; 11] = [
     "$ref",
     "definitions",
@@ -28,7 +28,7 @@ const FORBIDDEN: [&str; 11] = [
     "additionalItems",
 ];
 
-/// Members that only a schema's own tree may have, and its logical parts may not.
+/// Members that `allOf` and other logical parts of a schema cannot have.
 const STRUCTURE: [&str; 11] = [
     "type",
     "title",
@@ -43,7 +43,7 @@ const STRUCTURE: [&str; 11] = [
     "x-kubernetes-map-type",
 ];
 
-/// What a schema describes.
+/// The position of a value that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -51,7 +51,7 @@ enum Level {
     Item,
 }
 
-/// What is wrong with the schema of a version, which is at `path`. `compiler` is that of the definition.
+/// Adds the problems of the schema of a version at `path`. `compiler` is that of the definition.
 pub(super) fn check(schema: &Value, path: &str, compiler: &mut Compiler, causes: &mut Causes) {
     let mut check = Check {
         compiler: Some(compiler),
@@ -61,7 +61,7 @@ pub(super) fn check(schema: &Value, path: &str, compiler: &mut Compiler, causes:
     check.node(schema, path, Level::Root);
 }
 
-/// The same as far as only the structure is wrong.
+/// Adds the structural problems only.
 pub(super) fn check_structure(schema: &Value, path: &str, causes: &mut Causes) {
     let mut check = Check {
         compiler: None,
@@ -72,7 +72,7 @@ pub(super) fn check_structure(schema: &Value, path: &str, causes: &mut Causes) {
 }
 
 struct Check<'a> {
-    /// None where only the structure is of interest.
+    /// `None` to check the structure only.
     compiler: Option<&'a mut Compiler>,
     causes: &'a mut Causes,
     depth: usize,
@@ -86,7 +86,7 @@ fn text<'a>(schema: &'a Map<String, Value>, name: &str) -> &'a str {
     schema.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a member says something: what is null or empty is as good as absent.
+/// Returns true if a member is set: null and empty values are absent.
 fn says(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -315,7 +315,7 @@ impl Check<'_> {
         }
     }
 
-    /// The program of an expression, if it is one.
+    /// Compiles an expression, and adds its problem if it has one.
     fn program(&mut self, expression: &str, path: &str) -> Option<Arc<Program>> {
         if expression.is_empty() {
             return None;
@@ -326,7 +326,7 @@ impl Check<'_> {
             .ok()
     }
 
-    /// A default must be what the schema would accept, and leave as it is.
+    /// Checks that a default is valid and has no unknown members.
     fn default(&mut self, schema: &Value, path: &str) {
         let Some(default) = schema.get("default").filter(|default| !default.is_null()) else {
             return;
@@ -373,7 +373,7 @@ impl Check<'_> {
         }
     }
 
-    /// A part of `allOf` and the like may judge values, and may not say what there is.
+    /// Checks a part of `allOf` and the like, which can restrict values but not declare members.
     fn logical(&mut self, schema: &Value, path: &str, int_or_string: bool) {
         let Some(members) = schema.as_object() else {
             return self.refuse(path, &schema.to_string(), "must be a schema");

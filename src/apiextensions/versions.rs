@@ -1,17 +1,15 @@
-//! The versions of one definition together: how an object reads that was stored in one of them, and how it
-//! becomes one of another. What a webhook is asked is told by `review`; how what a cache has is converted, by
-//! `batches`.
+//! The versions of one definition: completes stored objects by the present schema, and converts objects between versions.
+//! `review` has the requests to webhooks, and `batches` the conversion of cached objects.
 //!
 //! # Definitions
 //!
-//! - *Reading*: the first thing that is done to what comes out of storage. It may have been written under
-//!   an older schema, so what the schema of its version does not know goes and what that fills in comes.
-//! - *Conversion*: between two versions. Without a webhook they differ in their name; in both cases what the
-//!   schema of the new one does not know goes.
+//! - *Completion*: stored objects may have been written under an older schema, so unknown members are pruned and defaults are
+//!   set when an object is read.
+//! - *Conversion*: from one version to another, by a webhook or by a change of `apiVersion` only. Members that the schema of
+//!   the new version does not have are pruned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -19,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::converted::{Converted, Pool};
 use super::definition::{Definition, Names};
-use super::review::Review;
+use super::review::{REVIEW_TIMEOUT, Review};
 use super::schema::Schema;
 use crate::admission::client::{ClientConfig, WebhookClient, WebhookError};
 use crate::cacher::StoredTransform;
@@ -27,26 +25,23 @@ use crate::registry::ConversionError;
 use crate::schema::KindType;
 use crate::tasks::Tasks;
 
-/// How long a webhook may take for one review; upstream's number.
-pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The versions of a definition, as it has them at one time.
+/// The versions of one state of a definition.
 #[derive(Debug)]
 pub(crate) struct Versions {
     group: String,
     names: Names,
-    /// By name.
+    /// The schemas by version.
     schemas: BTreeMap<String, Arc<Schema>>,
-    /// The types of the versions, served or not, by name.
+    /// The types by version, served or not.
     kinds: BTreeMap<String, KindType>,
     /// The `apiVersion` that objects are stored with.
     stored_as: String,
-    /// Who converts; where nobody does, names are all that differs.
+    /// The conversion webhook. Without one, versions differ in their names only.
     webhook: Option<Webhook>,
     pub(super) tasks: Tasks,
-    /// What the webhook made.
+    /// The objects that the webhook has converted.
     pub(super) converted: Converted,
-    /// Cancelled when the definition says something else.
+    /// Cancelled when the definition changes.
     outdated: CancellationToken,
 }
 
@@ -57,8 +52,8 @@ struct Webhook {
 }
 
 impl Versions {
-    /// Those of `definition`, which has these names, schemas and types. Webhooks are called by `client`, in tasks of
-    /// `tasks`; what they make is kept on `pool`.
+    /// Returns the versions of `definition`, with these names, schemas and types. `client` calls the webhook, in tasks of
+    /// `tasks`; `pool` stores the results.
     pub(super) fn new(
         definition: &Definition,
         names: &Names,
@@ -90,12 +85,12 @@ impl Versions {
         }
     }
 
-    /// Whether they go by these names.
-    pub(super) fn are_called(&self, names: &Names) -> bool {
+    /// Returns true if the resources have these names.
+    pub(super) fn has_names(&self, names: &Names) -> bool {
         self.names == *names
     }
 
-    /// The schema of a version by its name.
+    /// Returns the schema of a version by its name.
     pub(super) fn schema(&self, version: &str) -> Option<&Arc<Schema>> {
         self.schemas.get(version)
     }
@@ -106,14 +101,13 @@ impl Versions {
         self.kinds.get(version)
     }
 
-    /// Cancelled when the definition says something else: who follows objects in what it said has to begin
-    /// anew.
+    /// Returns the token that is cancelled when the definition changes: watches of its objects then start again.
     pub(crate) fn outdated(&self) -> &CancellationToken {
         &self.outdated
     }
 
-    /// Whether a webhook converts.
-    pub(crate) fn ask_a_webhook(&self) -> bool {
+    /// Returns true if a webhook converts.
+    pub(crate) fn uses_webhook(&self) -> bool {
         self.webhook.is_some()
     }
 
@@ -123,12 +117,12 @@ impl Versions {
         self.schemas.get(version).map(|schema| &**schema)
     }
 
-    /// Makes of a stored object what it reads as. True is said if anything may have changed.
-    pub(super) fn settle(&self, object: &mut Value) -> bool {
+    /// Completes a stored object by its schema. Returns true if it may have changed.
+    pub(super) fn complete(&self, object: &mut Value) -> bool {
         let filled = self
             .schema_of(object)
             .is_some_and(|schema| schema.fill(object));
-        // Of old, objects had none.
+        // Old versions of Kubernetes stored objects without a generation.
         let generation = &object["metadata"]["generation"];
         if object["metadata"].is_object() && generation.as_i64().unwrap_or_default() == 0 {
             object["metadata"]["generation"] = 1.into();
@@ -137,26 +131,26 @@ impl Versions {
         filled
     }
 
-    /// The `apiVersion` that objects are stored with.
+    /// Returns the `apiVersion` that objects are stored with.
     pub(super) fn stored_as(&self) -> &str {
         &self.stored_as
     }
 
-    /// `object` under another name, as far as the version `to` knows what it says.
+    /// Returns `object` with the `apiVersion` `to`, without members that this version does not have.
     pub(crate) fn renamed(&self, mut object: Value, to: &str) -> Value {
         object["apiVersion"] = to.into();
         self.conform(&mut object);
         object
     }
 
-    /// What a schema does not know goes, of an object that was just converted to its version.
+    /// Prunes an object that was just converted.
     fn conform(&self, object: &mut Value) {
         if let Some(schema) = self.schema_of(object) {
             schema.conform(object);
         }
     }
 
-    /// `objects` as ones of the `apiVersion` `to`.
+    /// Returns `objects` in the version with the `apiVersion` `to`.
     ///
     /// # Errors
     /// One of them cannot be converted.
@@ -174,26 +168,26 @@ impl Versions {
                 });
             return Ok(renamed.collect());
         }
-        let question = self.question(objects, to)?;
-        let answer = self.call(&question).await?;
-        self.answered(question, &answer)
+        let request = self.request(objects, to)?;
+        let response = self.call(&request).await?;
+        self.converted_objects(request, &response)
     }
 
-    /// What the webhook has to be asked about `objects`.
+    /// Returns the request to convert `objects`.
     ///
     /// # Errors
-    /// One is of no version that is known.
-    pub(super) fn question(
+    /// An object has a version that the definition does not have.
+    pub(super) fn request(
         &self,
         objects: Vec<Value>,
         to: &str,
-    ) -> Result<Question, ConversionError> {
-        let (mut done, mut places, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    ) -> Result<ConversionRequest, ConversionError> {
+        let (mut unchanged, mut positions, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for (at, object) in objects.into_iter().enumerate() {
             if object["apiVersion"] == to {
-                done.push((at, object));
+                unchanged.push((at, object));
             } else if self.schema_of(&object).is_some() {
-                places.push(at);
+                positions.push(at);
                 others.push(object);
             } else {
                 let version = object["apiVersion"].as_str().unwrap_or_default();
@@ -206,65 +200,66 @@ impl Versions {
             let review = Review::new(others, to);
             (review.body(), review)
         });
-        Ok(Question {
-            done,
-            places,
+        Ok(ConversionRequest {
+            unchanged,
+            positions,
             review,
         })
     }
 
-    /// What the webhook answers; nothing if there is nothing to ask.
+    /// Calls the webhook and returns its response; empty if no object has to be converted.
     ///
     /// # Errors
-    /// It cannot be asked.
-    pub(super) async fn call(&self, question: &Question) -> Result<Bytes, ConversionError> {
-        let (Some(webhook), Some((body, review))) = (&self.webhook, &question.review) else {
+    /// The call failed.
+    pub(super) async fn call(&self, request: &ConversionRequest) -> Result<Bytes, ConversionError> {
+        let (Some(webhook), Some((body, review))) = (&self.webhook, &request.review) else {
             return Ok(Bytes::new());
         };
-        let answer = match &webhook.config {
+        let response = match &webhook.config {
             Ok(config) => {
-                let asked = webhook.client.call(config, body.clone(), REVIEW_TIMEOUT);
-                asked.await
+                let call = webhook.client.call(config, body.clone(), REVIEW_TIMEOUT);
+                call.await
             }
             Err(error) => Err(error.clone()),
         };
-        answer.map_err(|error| ConversionError(review.failed(&error)))
+        response.map_err(|error| ConversionError(review.failed(&error)))
     }
 
-    /// The objects of a question, converted.
+    /// Returns the objects of a request after conversion.
     ///
     /// # Errors
-    /// The answer says no, or is none.
-    pub(super) fn answered(
+    /// The response is a failure, or invalid.
+    pub(super) fn converted_objects(
         &self,
-        question: Question,
-        answer: &[u8],
+        request: ConversionRequest,
+        response: &[u8],
     ) -> Result<Vec<Value>, ConversionError> {
-        let mut done = question.done;
-        if let Some((_, review)) = question.review {
-            let mut converted = review.converted(answer).map_err(ConversionError)?;
+        let mut all = request.unchanged;
+        if let Some((_, review)) = request.review {
+            let mut converted = review.converted(response).map_err(ConversionError)?;
             converted.iter_mut().for_each(|object| self.conform(object));
-            done.extend(question.places.into_iter().zip(converted));
-            done.sort_unstable_by_key(|(at, _)| *at);
+            all.extend(request.positions.into_iter().zip(converted));
+            all.sort_unstable_by_key(|(at, _)| *at);
         }
-        Ok(done.into_iter().map(|(_, object)| object).collect())
+        Ok(all.into_iter().map(|(_, object)| object).collect())
     }
 }
 
-/// Objects on their way to another version.
+/// The request to convert objects to another version.
 #[derive(Debug)]
-pub(super) struct Question {
-    /// Those that are of that version already, by their places.
-    done: Vec<(usize, Value)>,
-    places: Vec<usize>,
-    /// What is asked about those at `places`, and how it is sent.
+pub(super) struct ConversionRequest {
+    /// The objects that are in that version already, with their positions.
+    unchanged: Vec<(usize, Value)>,
+    /// The positions of the objects in the review.
+    positions: Vec<usize>,
+    /// The review of the other objects, and its body.
     review: Option<(Bytes, Review)>,
 }
 
 impl StoredTransform for Versions {
     fn transform(&self, stored: &[u8]) -> Option<Vec<u8>> {
         let mut object: Value = serde_json::from_slice(stored).ok()?;
-        let changed = self.settle(&mut object);
+        let changed = self.complete(&mut object);
         // A `Value` always encodes.
         changed.then(|| serde_json::to_vec(&object).expect("a JSON value encodes"))
     }

@@ -1,26 +1,23 @@
-//! The writes of custom resources that are on their way into storage, and what becomes of them when their
-//! definition changes. A write is decided by one state of a definition: what its schema knows, which version is
-//! stored, that anything new may come at all. It knows neither how that is decided nor who does it again.
+//! A barrier between the writes of custom resources and changes of their definition. One state of a definition decides a
+//! write: its schema, its storage version, and whether objects can be created. The barrier counts the puts by that state and
+//! waits for them when the definition changes.
 //!
 //! # Invariants
 //!
-//! 1. Once a definition is said to be followed at a version, and before its objects are cleaned up, nothing
-//!    that was decided by an earlier state of it goes into storage from here.
-//! 2. A write that is refused for that has not been stored, and can be decided once more.
+//! 1. Once the server reports that it serves a definition as of a version, and before it cleans up the objects of a definition,
+//!    no write that an earlier state decided is stored by this server.
+//! 2. A write that the barrier rejects was not stored and can be decided again.
 //!
-//! Upstream lets requests that are under way go on by the old state, and takes that down when they have ended
-//! or their time is up; one that comes late can store what nobody cleans up any more (issue 99181). Here only
-//! the put itself is waited for, which storage bounds in time.
+//! Upstream lets pending requests continue with the old state until they end or time out; a late one can store an object that
+//! is never cleaned up (kubernetes/kubernetes#99181). Here only the put itself is awaited, whose time storage limits.
 //!
-//! # What is not promised
+//! # Limits
 //!
-//! - Of several servers over one etcd each promises this for itself. Another one goes on by the old state until
-//!   its watch of the definitions has told it of the new one: as late as etcd is with its events, usually
-//!   milliseconds. A create that it takes in meanwhile can come after the last look of a clean-up that a faster
-//!   server made; the object stays in storage, unseen, until a definition of that name is there again. While
-//!   the clean-up lasts it is found, because every server looks once it knows.
-//! - A put of which storage does not know whether it was done, because etcd was away, counts as ended when
-//!   storage says so.
+//! - Each of several servers over one etcd guarantees this for its own writes. Another server continues with the old state
+//!   until its watch of the definitions has received the new one, usually milliseconds later. A create that it accepts in
+//!   between can be stored after the last pass of another server's cleanup; the object then remains in storage, invisible,
+//!   until a definition with that name exists again. During the cleanup it is found, because every server runs passes.
+//! - A put whose result storage does not know, because etcd was unavailable, counts as ended when storage returns.
 
 use std::future::Future;
 
@@ -29,18 +26,17 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::registry::ApiError;
 
-/// The writes by one state of a definition.
+/// The writes that one state of a definition decided.
 #[derive(Debug, Default)]
 pub(super) struct WriteBarrier(TaskTracker);
 
 impl WriteBarrier {
-    /// Lets a write that was decided by this state go into storage, if the state is still that of the
-    /// definition.
+    /// Begins a put, if this is still the state of the definition.
     ///
     /// # Errors
-    /// [`ApiError::NotServed`]: what is to be done has to be decided by a newer one.
+    /// [`ApiError::NotServed`]: the write has to be decided again by the newer state.
     pub(super) fn begin(&self) -> Result<TaskTrackerToken, ApiError> {
-        // Counted first: either whoever ends this state sees the count, or it is seen here that it has ended.
+        // The count comes first: either `end` sees it, or this sees that the state has ended.
         let token = self.0.token();
         match self.0.is_closed() {
             false => Ok(token),
@@ -48,7 +44,8 @@ impl WriteBarrier {
         }
     }
 
-    /// Lets none begin any more. What comes next must be in the table by now: who is refused looks there.
+    /// Rejects new puts and waits for those in progress. The new state must be in the table already, because a rejected
+    /// write looks there.
     pub(super) fn end(&self) -> impl Future<Output = ()> + '_ {
         self.0.close();
         self.0.wait()
@@ -64,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_has_begun_is_waited_for_and_nobody_else_begins() {
+    async fn end_waits_for_begun_writes_and_rejects_new_ones() {
         let writes = WriteBarrier::default();
         let (one, other) = (writes.begin().unwrap(), writes.begin().unwrap());
         drop(other);

@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::{ColumnSet, EventType, Object, ObjectKey, ResourceVersion, WatchEvent};
-use crate::registry::strategy::{Plain, Strategy};
-use crate::registry::{Resource, TableColumn};
+use crate::registry::{Plain, Resource, Strategy, TableColumn};
 
 use crate::http::request::accept::Form;
 use crate::http::response::render::Renderer;

@@ -1,6 +1,5 @@
-//! From JSON to a [`Schema`]: one compiler reads all that a definition has, so that an expression or a pattern
-//! that is written a hundred times (a version is mostly a copy of the one before) is compiled once, and what
-//! all of them take together is bounded.
+//! Compiles JSON to a [`Schema`]. One compiler compiles all schemas of a definition, so that an expression or pattern that
+//! occurs in several versions is compiled once, and the memory of all patterns together is bounded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,46 +7,46 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
-use super::rules::{Rule, RuleError, compile};
-use super::{Additional, Bound, Kind, Lengths, ListType, Pattern, Schema};
+use super::node::{Additional, Bound, Kind, Lengths, ListType, Pattern, Schema};
+use super::rule::{Rule, RuleError, compile};
 use crate::cel::Program;
 
-/// How much memory one pattern may take, in bytes.
+/// The memory limit of one pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-/// How much all patterns of a definition may take together. Large definitions have some hundred different
-/// ones of a few kilobytes.
+/// The memory limit of all patterns of a definition. Large definitions have some hundred different patterns of a few
+/// kilobytes.
 const PATTERNS_BYTES_MAX: usize = 16 << 20;
 
-/// What the smallest pattern is counted as. A compiler of patterns does not say what it took, only whether
-/// that is within a limit, which is doubled until it is.
+/// The size that the smallest pattern is counted with. The regex compiler does not report the size of a pattern, only whether
+/// it is within a limit, which is doubled until it is.
 const PATTERN_BYTES_MIN: usize = 16 << 10;
 
 const _: () = assert!(PATTERN_BYTES_MIN < PATTERN_BYTES_MAX);
 const _: () = assert!(PATTERN_BYTES_MAX < PATTERNS_BYTES_MAX);
 
-/// A pattern is none.
+/// A pattern cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(in crate::apiextensions) enum PatternError {
-    /// It does not parse, or takes too much by itself.
+pub(crate) enum PatternError {
+    /// It does not parse, or takes too much memory.
     #[error("{0}")]
     Invalid(String),
-    /// There is no room for it.
+    /// The patterns of the definition take too much memory together.
     #[error("the patterns of the definition take more than {PATTERNS_BYTES_MAX} bytes together")]
     TooMany,
 }
 
-/// Reads the schemas of one definition.
+/// Compiles the schemas of one definition.
 #[derive(Debug, Default)]
-pub(in crate::apiextensions) struct Compiler {
+pub(crate) struct Compiler {
     patterns: HashMap<String, Result<Regex, PatternError>>,
     pattern_bytes: usize,
     programs: HashMap<String, Result<Arc<Program>, RuleError>>,
 }
 
 impl Compiler {
-    /// The schema of a version; without one every member is kept.
-    pub(in crate::apiextensions) fn version(&mut self, schema: Option<&Value>) -> Schema {
+    /// Compiles the schema of a version; without a schema every member is preserved.
+    pub(crate) fn version(&mut self, schema: Option<&Value>) -> Schema {
         let mut schema = match schema.filter(|schema| schema.is_object()) {
             Some(schema) => self.schema(schema),
             None => Schema {
@@ -55,13 +54,13 @@ impl Compiler {
                 ..Schema::default()
             },
         };
-        // Every object has a type and metadata, whatever its schema says.
+        // Every object has a type and metadata, which its schema need not declare.
         schema.embedded = true;
         schema
     }
 
-    /// One node of a schema with what is below it.
-    pub(in crate::apiextensions) fn schema(&mut self, schema: &Value) -> Schema {
+    /// Compiles a node of a schema and all below it.
+    pub(crate) fn schema(&mut self, schema: &Value) -> Schema {
         let empty = Map::new();
         let schema = schema.as_object().unwrap_or(&empty);
         let flag = |name: &str| {
@@ -99,7 +98,7 @@ impl Compiler {
             .map(|(name, schema)| (name.clone(), self.schema(schema)))
             .collect();
         let rules = list("x-kubernetes-validations").into_iter().flatten();
-        let rules = rules.filter_map(|rule| Rule::read(rule, self)).collect();
+        let rules = rules.filter_map(|rule| self.rule(rule)).collect();
         let pattern = Some(text("pattern")).filter(|pattern| !pattern.is_empty());
         let pattern = pattern.map(|text| Pattern {
             text: text.to_owned(),
@@ -139,7 +138,7 @@ impl Compiler {
             not,
             rules,
             has_rules: false,
-            keeps_all: false,
+            preserves_all: false,
         };
         let below = read.properties.values().any(|schema| schema.has_rules)
             || read.items.as_ref().is_some_and(|schema| schema.has_rules)
@@ -148,13 +147,35 @@ impl Compiler {
         read
     }
 
-    /// The expression of a `pattern`.
+    /// Compiles an entry of `x-kubernetes-validations`; `None` if it has no rule.
+    fn rule(&mut self, entry: &Value) -> Option<Rule> {
+        let text = |name: &str| entry[name].as_str().unwrap_or_default().trim().to_owned();
+        let rule = entry["rule"].as_str()?.trim().to_owned();
+        let program = self.program(&rule);
+        let is_transition = program
+            .as_ref()
+            .is_ok_and(|program| program.refers_to("oldSelf"));
+        Some(Rule {
+            is_transition,
+            program,
+            message: text("message"),
+            message_program: Some(text("messageExpression"))
+                .filter(|expression| !expression.is_empty())
+                .and_then(|expression| self.program(&expression).ok()),
+            reason: text("reason"),
+            field_path: text("fieldPath"),
+            optional_old_self: entry["optionalOldSelf"] == true,
+            text: rule,
+        })
+    }
+
+    /// Compiles a `pattern`.
     ///
     /// # Errors
-    /// It is none, or one for which there is no memory.
-    pub(in crate::apiextensions) fn pattern(&mut self, text: &str) -> Result<Regex, PatternError> {
-        if let Some(known) = self.patterns.get(text) {
-            return known.clone();
+    /// See [`PatternError`].
+    pub(crate) fn pattern(&mut self, text: &str) -> Result<Regex, PatternError> {
+        if let Some(compiled) = self.patterns.get(text) {
+            return compiled.clone();
         }
         let compiled = self.compile_pattern(text);
         self.patterns.insert(text.to_owned(), compiled.clone());
@@ -167,7 +188,7 @@ impl Compiler {
             if self.pattern_bytes + limit > PATTERNS_BYTES_MAX {
                 return Err(PatternError::TooMany);
             }
-            // What is matched with makes tables as it goes; they get as much again.
+            // A match builds tables lazily, which get the same limit.
             let compiled = RegexBuilder::new(text)
                 .size_limit(limit)
                 .dfa_size_limit(limit)
@@ -183,16 +204,13 @@ impl Compiler {
         }
     }
 
-    /// The program of an expression in CEL.
+    /// Compiles an expression in CEL.
     ///
     /// # Errors
-    /// It is none.
-    pub(in crate::apiextensions) fn program(
-        &mut self,
-        text: &str,
-    ) -> Result<Arc<Program>, RuleError> {
-        if let Some(known) = self.programs.get(text) {
-            return known.clone();
+    /// See [`RuleError`].
+    pub(crate) fn program(&mut self, text: &str) -> Result<Arc<Program>, RuleError> {
+        if let Some(compiled) = self.programs.get(text) {
+            return compiled.clone();
         }
         let compiled = compile(text).map(Arc::new);
         self.programs.insert(text.to_owned(), compiled.clone());
@@ -209,9 +227,9 @@ fn texts(list: Option<&Vec<Value>>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Found by attack: a pattern of a few bytes took some ten megabytes, and a definition can have thousands.
+    /// A pattern of a few bytes took some ten megabytes, and a definition can have thousands of patterns.
     #[test]
-    fn a_pattern_has_a_limit_and_so_have_all_of_them() {
+    fn memory_of_patterns_is_limited() {
         let mut compiler = Compiler::default();
         let large = compiler.pattern(r"^\w{200}N$").unwrap_err();
         assert!(matches!(large, PatternError::Invalid(_)), "{large}");
@@ -233,7 +251,7 @@ mod tests {
         assert!(compiler.pattern_bytes <= PATTERNS_BYTES_MAX);
         assert!(
             compiler.pattern("^x1$").is_ok(),
-            "what is known costs nothing"
+            "a compiled pattern is reused"
         );
     }
 }

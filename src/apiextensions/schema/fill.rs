@@ -1,22 +1,20 @@
-//! What a schema makes of an object before anybody judges it: unknown members go, missing ones that have
-//! a default get it, and nulls that no member may have go too.
+//! Defaulting and pruning: sets defaults, and removes unknown members and nulls that the schema does not allow.
 
 use serde_json::{Map, Value};
 
-use super::{Additional, Schema};
+use super::node::{Additional, Schema};
 
-/// How many bytes of defaults an object may be given, names counted: more than any store takes of one. A small
-/// map of empty items, each of which lacks much, would take all memory otherwise.
+/// The limit of the defaults of an object in bytes, names included: more than storage accepts for an object. Without it a
+/// small map of empty items with many defaults could exhaust the memory.
 const DEFAULTS_BYTES_MAX: usize = 4 << 20;
 
-/// A schema has more defaults for an object than one may be given.
+/// The defaults of an object exceed the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the defaults of its schema make it larger than {DEFAULTS_BYTES_MAX} bytes")]
 pub(crate) struct TooManyDefaults;
 
 impl Schema {
-    /// Fills in defaults, as far as an object may have them, and drops what the schema does not know; whether
-    /// anything changed on the way.
+    /// Sets defaults up to the limit, and prunes. Returns true if anything changed.
     pub(crate) fn fill(&self, object: &mut Value) -> bool {
         let mut left = DEFAULTS_BYTES_MAX;
         let defaulted = self.default_in(object, &mut left);
@@ -24,14 +22,11 @@ impl Schema {
         defaulted || conformed
     }
 
-    /// The same of an object that is about to be written, and so must have all of them.
+    /// [`Self::fill`], for an object that is about to be written and must have all defaults.
     ///
     /// # Errors
-    /// They are too many.
-    pub(in crate::apiextensions) fn fill_all(
-        &self,
-        object: &mut Value,
-    ) -> Result<(), TooManyDefaults> {
+    /// The defaults exceed the limit.
+    pub(crate) fn fill_all(&self, object: &mut Value) -> Result<(), TooManyDefaults> {
         let mut left = DEFAULTS_BYTES_MAX;
         self.default_in(object, &mut left);
         if left == 0 {
@@ -41,9 +36,9 @@ impl Schema {
         Ok(())
     }
 
-    /// Drops what the schema does not know, and nulls; whether there was any.
-    pub(in crate::apiextensions) fn conform(&self, object: &mut Value) -> bool {
-        if self.keeps_all {
+    /// Removes unknown members, and nulls that are not allowed. Returns true if there were any.
+    pub(crate) fn conform(&self, object: &mut Value) -> bool {
+        if self.preserves_all {
             return false;
         }
         let dropped = self.drop_nulls(object);
@@ -51,8 +46,8 @@ impl Schema {
         dropped || pruned
     }
 
-    /// Drops unknown members; whether there was one.
-    pub(in crate::apiextensions) fn prune(&self, value: &mut Value) -> bool {
+    /// Removes unknown members. Returns true if there were any.
+    pub(crate) fn prune(&self, value: &mut Value) -> bool {
         match value {
             Value::Object(members) => {
                 let mut pruned = false;
@@ -72,7 +67,7 @@ impl Schema {
         }
     }
 
-    /// Whether a member stays; what is below it is pruned, and whether that changed anything.
+    /// Prunes a member. Returns whether it is retained, and whether anything below it changed.
     fn keeps(&self, name: &str, value: &mut Value) -> (bool, bool) {
         if self.is_common(name) {
             return (true, false);
@@ -85,7 +80,7 @@ impl Schema {
         }
     }
 
-    /// Fills in defaults, from the outside in: what is filled in may lack members itself.
+    /// Sets defaults from the outside in: a default may itself lack members that have defaults.
     fn default_in(&self, value: &mut Value, left: &mut usize) -> bool {
         match value {
             Value::Object(members) => {
@@ -123,9 +118,12 @@ impl Schema {
         filled
     }
 
-    /// A null where there may be none counts as missing.
+    /// Replaces a null that is not allowed by the default.
     fn default_null(&self, value: &mut Value, left: &mut usize) -> bool {
-        let default = self.default.as_ref().filter(|_| self.is_stray(value));
+        let default = self
+            .default
+            .as_ref()
+            .filter(|_| self.is_disallowed_null(value));
         let default = default.filter(|default| take(left, size(default)));
         if let Some(default) = default {
             *value = default.clone();
@@ -133,17 +131,17 @@ impl Schema {
         default.is_some()
     }
 
-    fn is_stray(&self, value: &Value) -> bool {
+    fn is_disallowed_null(&self, value: &Value) -> bool {
         value.is_null() && !self.nullable
     }
 
-    /// Drops members that are null and may not be; whether there was one.
+    /// Removes members with nulls that are not allowed. Returns true if there were any.
     fn drop_nulls(&self, value: &mut Value) -> bool {
         match value {
             Value::Object(members) => {
                 let mut dropped = false;
                 members.retain(|name, value| match self.member(name) {
-                    Some(schema) if schema.is_stray(value) => {
+                    Some(schema) if schema.is_disallowed_null(value) => {
                         dropped = true;
                         false
                     }
@@ -164,14 +162,14 @@ impl Schema {
     }
 }
 
-/// Takes so many bytes of what is left; once there are not so many, there are none.
+/// Takes `bytes` from what is left, which becomes zero if there are not enough. Returns true if some are left.
 fn take(left: &mut usize, bytes: usize) -> bool {
     let rest = left.checked_sub(bytes);
     *left = rest.unwrap_or(0);
     *left > 0
 }
 
-/// Of about so many bytes it is.
+/// Returns the approximate size of a value in bytes.
 fn size(value: &Value) -> usize {
     match value {
         Value::String(text) => 3 + text.len(),
@@ -184,7 +182,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// Changes every item; whether one of them was.
+/// Changes every item. Returns true if one of them was changed.
 fn any(items: &mut [Value], mut change: impl FnMut(&mut Value) -> bool) -> bool {
     let mut changed = false;
     for item in items {
@@ -193,7 +191,7 @@ fn any(items: &mut [Value], mut change: impl FnMut(&mut Value) -> bool) -> bool 
     changed
 }
 
-/// Drops all members: of a value of which nothing is known; whether it had one.
+/// Removes all members of a value without a schema. Returns true if there were any.
 fn empty(value: &mut Value) -> bool {
     match value {
         Value::Object(members) => {

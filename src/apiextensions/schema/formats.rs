@@ -1,4 +1,4 @@
-//! The formats that a schema can ask of a text. What is not known here is not checked, as upstream.
+//! The formats of strings. As upstream, unknown formats are not checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::api::is_go_duration;
 
-/// Whether `text` is of `format`; true for a format that nobody checks.
+/// Returns true if `text` has `format`, or if the format is unknown.
 pub(super) fn is(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => text.parse::<jiff::Timestamp>().is_ok(),
@@ -54,7 +54,7 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// With or without dashes; of a version, if one is asked for.
+/// Returns true for a UUID of this version, or of any, with or without dashes.
 fn is_uuid(text: &str, version: Option<u8>) -> bool {
     let plain: String = match text.len() {
         36 => text.split('-').collect(),
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_by_example() {
+    fn formats_accept_and_reject_examples() {
         for (format, good, bad) in [
             ("date-time", "2026-01-02T03:04:05Z", "yesterday"),
             ("date-time", "2026-01-02T03:04:05.5+02:00", "2026-01-02"),

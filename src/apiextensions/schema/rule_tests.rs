@@ -1,13 +1,13 @@
-//! Tests of rules in CEL: what they say, when they are asked, and that none takes too much.
+//! Tests of rules in CEL: messages, when rules are evaluated, and limits of cost.
 
 use serde_json::{Value, json};
 
-use super::rules::{OPERATORS_MAX, RuleError, compile};
-use super::tests::{told, version};
+use super::rule::{OPERATORS_MAX, RuleError, compile};
+use super::tests::{messages, version};
 use super::*;
 use crate::cel::{EXPRESSION_BYTES_MAX, ParseError};
 
-/// What is said of `spec` by rules.
+/// Returns the messages of rules for `spec`.
 fn rules(rules: Value, spec: Value, old: Option<Value>) -> Vec<String> {
     let schema = version(
         json!({"spec": {"type": "object", "x-kubernetes-validations": rules,
@@ -19,11 +19,11 @@ fn rules(rules: Value, spec: Value, old: Option<Value>) -> Vec<String> {
         }}}),
     );
     let old = old.map(|old| json!({"spec": old}));
-    told(&schema, &json!({"spec": spec}), old.as_ref())
+    messages(&schema, &json!({"spec": spec}), old.as_ref())
 }
 
 #[test]
-fn rules_hold_or_say_why() {
+fn rules_pass_or_return_messages() {
     let ordered = json!([{"rule": "self.min <= self.max", "message": "min is above max"}]);
     assert_eq!(
         rules(ordered.clone(), json!({"min": 1, "max": 2}), None),
@@ -40,18 +40,18 @@ fn rules_hold_or_say_why() {
         [""; 0],
         "ratcheting"
     );
-    let told = rules(ordered, json!({"min": 3}), None);
-    assert!(told[0].contains("no such key: max"), "{told:?}");
+    let found = rules(ordered, json!({"min": 3}), None);
+    assert!(found[0].contains("no such key: max"), "{found:?}");
     let expression = json!([{"rule": "self.min <= self.max", "fieldPath": ".min",
         "messageExpression": "'min ' + string(self.min) + ' is above'",
         "reason": "FieldValueForbidden"}]);
-    let told = rules(expression, json!({"min": 3, "max": 2}), None);
-    assert_eq!(told, ["spec.min: Forbidden: min 3 is above"]);
+    let found = rules(expression, json!({"min": 3, "max": 2}), None);
+    assert_eq!(found, ["spec.min: Forbidden: min 3 is above"]);
     let plain = json!([{"rule": "self.list.all(x, x.startsWith('a'))"}]);
-    let told = rules(plain, json!({"list": ["ab", "b"]}), None);
+    let found = rules(plain, json!({"list": ["ab", "b"]}), None);
     let expected =
         r#"spec: Invalid value: "object": failed rule: self.list.all(x, x.startsWith('a'))"#;
-    assert_eq!(told, [expected]);
+    assert_eq!(found, [expected]);
     for rule in [
         "self.ratio > 0.5",
         "self.__namespace__ == 'n' && self.dash__dash__ed == 'd'",
@@ -71,7 +71,7 @@ fn rules_hold_or_say_why() {
 }
 
 #[test]
-fn transition_rules_need_something_to_compare_with() {
+fn transition_rules_are_evaluated_on_updates() {
     let immutable = json!([{"rule": "self.min == oldSelf.min", "message": "min is immutable"}]);
     assert_eq!(rules(immutable.clone(), json!({"min": 1}), None), [""; 0]);
     assert_eq!(
@@ -82,8 +82,11 @@ fn transition_rules_need_something_to_compare_with() {
         ),
         [""; 0]
     );
-    let told = rules(immutable, json!({"min": 2}), Some(json!({"min": 1})));
-    assert_eq!(told, [r#"spec: Invalid value: "object": min is immutable"#]);
+    let found = rules(immutable, json!({"min": 2}), Some(json!({"min": 1})));
+    assert_eq!(
+        found,
+        [r#"spec: Invalid value: "object": min is immutable"#]
+    );
     let optional = json!([{"rule": "oldSelf.hasValue() || self.min == 1", "optionalOldSelf": true,
         "message": "it begins with 1"}]);
     assert_eq!(rules(optional.clone(), json!({"min": 1}), None), [""; 0]);
@@ -91,21 +94,26 @@ fn transition_rules_need_something_to_compare_with() {
         rules(optional.clone(), json!({"min": 5}), Some(json!({"min": 1}))),
         [""; 0]
     );
-    let told = rules(optional, json!({"min": 2}), None);
-    assert_eq!(told, [r#"spec: Invalid value: "object": it begins with 1"#]);
+    let found = rules(optional, json!({"min": 2}), None);
+    assert_eq!(
+        found,
+        [r#"spec: Invalid value: "object": it begins with 1"#]
+    );
 }
 
 #[test]
-fn rules_wait_for_an_object_that_makes_sense() {
+fn rules_are_not_evaluated_on_object_with_type_errors() {
     let rule = json!([{"rule": "self.min > 0"}]);
-    let told = rules(rule, json!({"min": "x"}), None);
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[1].starts_with(r#"<nil>: Invalid value: "null": some validation rules were not"#));
+    let found = rules(rule, json!({"min": "x"}), None);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(
+        found[1].starts_with(r#"<nil>: Invalid value: "null": some validation rules were not"#)
+    );
 }
 
-/// A small rule over a large list would run for hours, or take all memory.
+/// A small rule over a large list could run for hours or exhaust the memory.
 #[test]
-fn hostile_rules_end() {
+fn costly_rules_are_rejected() {
     let list: Vec<String> = (0..3_000).map(|n| n.to_string()).collect();
     let spec = json!({"list": list});
     for rule in [
@@ -114,31 +122,33 @@ fn hostile_rules_end() {
         "lists.range(1000000000).size() > 0",
         "lists.range(self.list.size() * 1000000).size() > 0",
     ] {
-        let told = rules(json!([{"rule": rule}]), spec.clone(), None);
-        assert!(told[0].contains("cost limit exceeded"), "{rule}: {told:?}");
+        let found = rules(json!([{"rule": rule}]), spec.clone(), None);
+        assert!(
+            found[0].contains("cost limit exceeded"),
+            "{rule}: {found:?}"
+        );
     }
     let fair = "self.list.all(a, a.size() < 10) && self.list.exists(b, b == '2999')";
     assert_eq!(rules(json!([{"rule": fair}]), spec, None), [""; 0]);
 }
 
-/// Found by attack: what a message costs was not counted, and one of three replacements in a short text took
-/// all memory.
+/// The cost of messages was not counted: one with three replacements in a short text exhausted the memory.
 #[test]
-fn hostile_messages_are_left_out() {
+fn costly_messages_are_left_out() {
     let text = json!({"namespace": "x".repeat(3_000)});
     let of = |expression: &str| {
         let rule = json!([{"rule": "self.__namespace__ == 'y'", "messageExpression": expression,
             "message": "it is no y"}]);
         rules(rule, text.clone(), None)
     };
-    let told = |message: &str| [format!(r#"spec: Invalid value: "object": {message}"#)];
+    let expected = |message: &str| [format!(r#"spec: Invalid value: "object": {message}"#)];
     let grown = |times| format!("'a'{}", ".replace('', self.__namespace__)".repeat(times));
-    assert_eq!(of(&grown(3)), told("it is no y"));
+    assert_eq!(of(&grown(3)), expected("it is no y"));
     assert_eq!(of(&grown(1)).join("").matches('x').count(), 6_000);
-    assert_eq!(of("string(size(self.__namespace__))"), told("3000"));
+    assert_eq!(of("string(size(self.__namespace__))"), expected("3000"));
 }
 
-/// Expressions as deep as may be do not take the stack of a thread.
+/// The deepest expressions do not overflow the stack of a thread.
 #[test]
 fn deep_rules_do_not_overflow() {
     let on_a_small_stack = || {
@@ -151,7 +161,7 @@ fn deep_rules_do_not_overflow() {
             "true ? ".repeat(240) + "true" + &" : false".repeat(240),
         ] {
             let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": text}]});
-            let _told = told(
+            let _messages = messages(
                 &Compiler::default().version(Some(&schema)),
                 &json!({"a": 1}),
                 None,

@@ -1,4 +1,4 @@
-//! Tests of what schemas make of objects and say of them.
+//! Tests of defaulting, pruning and validation.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ pub(super) fn version(properties: Value) -> Schema {
 }
 
 /// `field: message` of each cause.
-pub(super) fn told(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<String> {
+pub(super) fn messages(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<String> {
     let mut causes = Causes::default();
     validate(schema, object, old, &mut causes);
     let causes = causes.into_vec().into_iter();
@@ -27,7 +27,7 @@ fn check_fill(properties: Value, given: Value, expected: Value) {
     assert_eq!(object["spec"], expected, "{properties}");
     let again = object.clone();
     schema.fill(&mut object);
-    assert_eq!(object, again, "it is done at once");
+    assert_eq!(object, again, "it is idempotent");
 }
 
 #[test]
@@ -125,12 +125,12 @@ fn check(schema: Value, value: Value, expected: &[&str]) {
     let of_version = version(json!({"spec": {"type": "object", "properties": {"f": schema}}}));
     let object = json!({"spec": {"f": value}});
     assert_eq!(
-        told(&of_version, &object, None),
+        messages(&of_version, &object, None),
         expected,
         "{schema} {value}"
     );
     assert_eq!(
-        told(&of_version, &object, Some(&object)),
+        messages(&of_version, &object, Some(&object)),
         [""; 0],
         "what stays is not judged"
     );
@@ -317,10 +317,10 @@ fn what_a_write_leaves_alone_is_not_judged() {
     let old = json!({"spec": {"a": "long", "b": "x", "l": [{"k": "1", "v": "bad"}]}});
     let new =
         json!({"spec": {"a": "long", "b": "y", "l": [{"k": "0", "v": 1}, {"k": "1", "v": "bad"}]}});
-    assert_eq!(told(&schema, &new, Some(&old)), [""; 0]);
+    assert_eq!(messages(&schema, &new, Some(&old)), [""; 0]);
     let worse = json!({"spec": {"a": "longer", "b": "y"}});
     assert_eq!(
-        told(&schema, &worse, Some(&old)),
+        messages(&schema, &worse, Some(&old)),
         ["spec.a: Too long: may not be more than 1 bytes"]
     );
 }
@@ -392,7 +392,7 @@ proptest! {
         let mut twice = once.clone();
         schema.fill(&mut twice);
         prop_assert_eq!(&once, &twice);
-        prop_assert_eq!(told(&schema, &once, None), told(&schema, &twice, None));
+        prop_assert_eq!(messages(&schema, &once, None), messages(&schema, &twice, None));
     }
 
     /// What was filled has no member that the schema does not know, so nothing more is ever pruned.
@@ -401,10 +401,10 @@ proptest! {
         let schema = version(json!({"spec": schema}));
         let mut object = json!({"spec": value});
         schema.fill(&mut object);
-        if told(&schema, &object, None).is_empty() {
+        if messages(&schema, &object, None).is_empty() {
             let mut changed = object.clone();
             changed["metadata"] = json!({"labels": {"a": "b"}});
-            prop_assert_eq!(told(&schema, &changed, Some(&object)), Vec::<String>::new());
+            prop_assert_eq!(messages(&schema, &changed, Some(&object)), Vec::<String>::new());
         }
     }
 }

@@ -1,30 +1,29 @@
-//! What can be said of a rule before it is evaluated: that it names members which the schema of its value does
-//! not have, or comes to no bool. Where a type is not known for sure nothing is said; what a rule does on
-//! real values is told by `rules`.
+//! The type check of rules: finds members that the schema does not declare, undeclared variables, and rules that are not a
+//! bool. Expressions of unknown type have no problems.
 
 use std::collections::HashMap;
 
-use super::{Additional, Kind, Schema};
+use super::node::{Additional, Kind, Schema};
 use crate::cel::ast::{Expr, IdedExpr, LiteralValue};
 use crate::cel::is_selected_as;
 
-/// What an expression is.
+/// The type of an expression.
 #[derive(Debug, Clone, Copy)]
 enum Type<'a> {
-    /// A value that this describes.
+    /// A value that this schema describes.
     Of(&'a Schema),
-    /// Of a whole object, of which rules see the names only.
+    /// The metadata of an object, of which rules see the names only.
     Metadata,
     Bool,
-    /// Nothing of these.
+    /// A type that is not a bool and has no schema.
     Other,
     Unknown,
 }
 
-/// The variables of a place in an expression.
+/// The variables in scope.
 type Scope<'e, 's> = HashMap<&'e str, Type<'s>>;
 
-/// What expressions may name besides variables: types, and where functions are.
+/// The names of types and libraries.
 const NAMES: [&str; 26] = [
     "base64",
     "bool",
@@ -54,13 +53,9 @@ const NAMES: [&str; 26] = [
     "uint",
 ];
 
-/// What is wrong with `rule`, which stands at a value that `schema` describes, in the words of Kubernetes. The old
-/// value may be an optional one, which has no members itself.
-pub(in crate::apiextensions) fn problems(
-    rule: &IdedExpr,
-    schema: &Schema,
-    optional_old_self: bool,
-) -> Vec<String> {
+/// Returns the problems of `rule` at a value that `schema` describes, with upstream's messages. The old value may be an
+/// optional, which has no members itself.
+pub(crate) fn problems(rule: &IdedExpr, schema: &Schema, optional_old_self: bool) -> Vec<String> {
     let (is, mut problems) = examine(rule, schema, optional_old_self);
     if problems.is_empty() && matches!(is, Type::Other) {
         problems.push("cel expression must evaluate to a bool".to_owned());
@@ -68,8 +63,8 @@ pub(in crate::apiextensions) fn problems(
     problems
 }
 
-/// The names that an expression has, and that stand for nothing at such a value, each as a problem.
-pub(in crate::apiextensions) fn unknown_names(
+/// Returns the problems of the names in an expression.
+pub(crate) fn unknown_names(
     expression: &IdedExpr,
     schema: &Schema,
     optional_old_self: bool,
@@ -86,15 +81,15 @@ fn examine<'s>(
     let old = if optional_old_self { Type::Unknown } else { of };
     let scope = Scope::from([("self", of), ("oldSelf", old)]);
     let mut problems = Vec::new();
-    let is = type_of(expression, &scope, &mut problems).settled();
+    let is = type_of(expression, &scope, &mut problems).resolved();
     problems.sort_unstable();
     problems.dedup();
     (is, problems)
 }
 
 impl<'a> Type<'a> {
-    /// The same, when its schema is no longer of interest.
-    fn settled(self) -> Self {
+    /// Returns the type without its schema.
+    fn resolved(self) -> Self {
         match self {
             Self::Of(schema) if schema.int_or_string => Self::Unknown,
             Self::Of(schema) => match schema.kind {
@@ -107,10 +102,10 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Its member of this name.
+    /// Returns the type of a member.
     ///
     /// # Errors
-    /// It has none.
+    /// The type has no such member.
     fn member(self, name: &str) -> Result<Self, String> {
         let undefined = || Err(format!("compilation failed: undefined field '{name}'"));
         let scalar = |kind: &str| {
@@ -136,7 +131,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Its items, or its values.
+    /// Returns the type of its items or values.
     fn values(self) -> Self {
         match self {
             Self::Of(schema) => match (schema.kind, &schema.items, &schema.additional) {
@@ -154,7 +149,7 @@ impl<'a> Type<'a> {
 }
 
 impl Schema {
-    /// The member that rules know by this name.
+    /// Returns the type of the member that rules access by this name.
     fn visible(&self, name: &str) -> Option<Type<'_>> {
         let is_implicit = self.embedded && !self.declares_object_meta();
         match name {
@@ -231,7 +226,7 @@ fn type_of<'e, 's>(
             type_of(&looped.accu_init, scope, problems);
             let mut inner = scope.clone();
             let of_first = match (&looped.iter_var2, range.is_list()) {
-                // The second one is the value, and the first one its place or its key.
+                // The second variable is the value, and the first its index or key.
                 (Some(second), _) => {
                     inner.insert(second, range.values());
                     Type::Unknown
@@ -257,7 +252,7 @@ fn called<'s>(name: &str, operands: &[Type<'s>]) -> Type<'s> {
         }
         ("_+_" | "_-_" | "_*_" | "_/_" | "_%_" | "-_" | "size", _) => Type::Other,
         ("_[_]", [of, ..]) => of.values(),
-        ("_?_:_", [_, one, other]) => match (one.settled(), other.settled()) {
+        ("_?_:_", [_, one, other]) => match (one.resolved(), other.resolved()) {
             (Type::Bool, Type::Bool) => Type::Bool,
             (Type::Other, Type::Other) => Type::Other,
             _ => Type::Unknown,
@@ -271,7 +266,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::Compiler;
-    use super::super::rules::compile;
+    use super::super::rule::compile;
     use super::*;
 
     fn check(rule: &str, expected: &[&str]) {
@@ -289,16 +284,16 @@ mod tests {
         }});
         let schema = Compiler::default().version(Some(&schema));
         let program = compile(rule).unwrap_or_else(|error| panic!("{rule}: {error}"));
-        let told = problems(program.expression(), &schema, false);
-        let told: Vec<&str> = told
+        let found = problems(program.expression(), &schema, false);
+        let found: Vec<&str> = found
             .iter()
             .map(|p| p.trim_start_matches("compilation failed: "))
             .collect();
-        assert_eq!(told, expected, "{rule}");
+        assert_eq!(found, expected, "{rule}");
     }
 
     #[test]
-    fn members_that_are_not_there() {
+    fn undefined_members_are_problems() {
         check("self.spec.size > 1", &[]);
         check("self.spec.siez > 1", &["undefined field 'siez'"]);
         check(
@@ -329,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_are_not_there() {
+    fn undeclared_variables_are_problems() {
         let undeclared = ["undeclared reference to 'x' (in container '')"];
         check("x == 1", &undeclared);
         check("self.spec.list.all(y, y.name == x)", &undeclared);
@@ -341,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn of_metadata_rules_see_names() {
+    fn rules_see_only_names_of_metadata() {
         check("self.metadata.name == 'a' && self.kind == 'Foo'", &[]);
         check(
             "self.metadata.labels['a'] == 'b'",
@@ -349,8 +344,8 @@ mod tests {
         );
     }
 
-    /// A rule that selected a field called like a reserved word of CEL by its plain name was refused: only the
-    /// escaped name was known. Upstream takes both since 1.32.
+    /// A rule that selected a field with the name of a reserved word of CEL was rejected unless the name was escaped.
+    /// Upstream accepts both since 1.32.
     #[test]
     fn reserved_words_are_field_names() {
         check("self.spec.namespace == 'a'", &[]);
@@ -375,7 +370,7 @@ mod tests {
             "x-kubernetes-embedded-resource": true,
             "properties": {"apiVersion": text, "kind": text, "metadata": {"type": "object",
                 "properties": {"name": text, "generateName": text, "namespace": text}}}}}});
-        let told = |schema: &Value, rule: &str| {
+        let problems_of = |schema: &Value, rule: &str| {
             let schema = Compiler::default().version(Some(schema));
             problems(compile(rule).unwrap().expression(), &schema, false)
         };
@@ -383,7 +378,7 @@ mod tests {
             "self.embedded.metadata.namespace == 'a'",
             "self.embedded.metadata.__namespace__ == 'a'",
         ] {
-            assert_eq!(told(&schema, rule), [""; 0], "{rule}");
+            assert_eq!(problems_of(&schema, rule), [""; 0], "{rule}");
         }
         let metadata = &mut schema["properties"]["embedded"]["properties"]["metadata"];
         metadata["properties"]
@@ -391,13 +386,13 @@ mod tests {
             .unwrap()
             .remove("generateName");
         assert_eq!(
-            told(&schema, "self.embedded.metadata.namespace == 'a'"),
+            problems_of(&schema, "self.embedded.metadata.namespace == 'a'"),
             ["compilation failed: undefined field 'namespace'"]
         );
     }
 
     #[test]
-    fn a_rule_is_a_bool() {
+    fn rule_must_be_a_bool() {
         let no_bool = ["cel expression must evaluate to a bool"];
         for rule in [
             "self.spec.size",

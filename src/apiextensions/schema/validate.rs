@@ -1,37 +1,33 @@
-//! Whether an object is what a schema wants, cause by cause, in the words of Kubernetes. A value that a
-//! write leaves as it was is not judged again (ratcheting): a stricter schema stops nobody from changing
-//! something else.
+//! Validation of objects by a schema, with upstream's messages. Values that a write does not change are not validated
+//! (ratcheting), so that other values of the object can be changed under a stricter schema.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::rules::Evaluation;
-use super::{Bound, Kind, ListType, Schema, formats};
+use super::causes::{cause, invalid};
+use super::evaluation::Evaluation;
+use super::formats;
+use super::node::{Bound, Kind, ListType, Schema};
+use super::old_items::OldItems;
 use crate::api::StatusCause;
 use crate::registry::Causes;
 
-/// How many nodes of a schema are held against values before it is enough. An object of 3 MiB against a
-/// schema without alternatives takes a fraction of it.
+/// The number of steps of one validation. An object of 3 MiB and a schema without alternatives take a fraction of it.
 const STEPS_MAX: u64 = 20_000_000;
 
-/// What is wrong with `object` by `schema`; `old` is what it replaces.
-pub(in crate::apiextensions) fn validate(
-    schema: &Schema,
-    object: &Value,
-    old: Option<&Value>,
-    causes: &mut Causes,
-) {
-    let mut told = Causes::default();
+/// Adds the problems of `object`, which replaces `old`, by `schema`.
+pub(crate) fn validate(schema: &Schema, object: &Value, old: Option<&Value>, causes: &mut Causes) {
+    let mut found = Causes::default();
     let mut walk = Walk {
         path: String::new(),
         steps: STEPS_MAX,
         blocked: false,
     };
-    walk.value(schema, object, old, &mut told);
+    walk.value(schema, object, old, &mut found);
     let blocked = walk.blocked;
-    for cause in told.into_vec() {
+    for cause in found.into_vec() {
         causes.push(cause);
     }
     if !schema.has_rules {
@@ -46,33 +42,16 @@ pub(in crate::apiextensions) fn validate(
     Evaluation::default().walk(schema, object, old, &mut String::new(), causes);
 }
 
-/// A walk over an object beside its schema.
+/// A walk over an object and its schema.
 struct Walk {
-    /// Where it is: `spec.list[0].name`.
+    /// The path of the present value: `spec.list[0].name`.
     path: String,
     steps: u64,
-    /// Something is so wrong that rules could not make sense of it.
+    /// The object has problems because of which rules cannot be evaluated.
     blocked: bool,
 }
 
-/// A cause for a value that may not be so, which is shown as JSON.
-pub(super) fn invalid(field: &str, value: &Value, why: &str) -> StatusCause {
-    cause(
-        "FieldValueInvalid",
-        field,
-        format!("Invalid value: {value}: {why}"),
-    )
-}
-
-pub(super) fn cause(reason: &str, field: &str, message: String) -> StatusCause {
-    StatusCause {
-        reason: reason.to_owned(),
-        message,
-        field: field.to_owned(),
-    }
-}
-
-/// The name of a value's type.
+/// Returns the name of the type of a value.
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -86,8 +65,8 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 impl Schema {
-    /// The types that a value may have, if that is told and it has none of them.
-    fn refused_type(&self, value: &Value) -> Option<Cow<'static, str>> {
+    /// Returns the types that the schema allows, if the value has none of them.
+    fn mismatched_type(&self, value: &Value) -> Option<Cow<'static, str>> {
         let whole = |n: &serde_json::Number| n.as_f64().is_some_and(|f| f.fract() == 0.0);
         let is = |kind: Kind| match (kind, value) {
             (Kind::Object, Value::Object(_))
@@ -122,10 +101,10 @@ impl Walk {
             let why = "the object has too many values to be held against its schema";
             return causes.push(invalid("<nil>", &json!(""), why));
         }
-        if let Some(wanted) = schema.refused_type(value) {
+        if let Some(expected) = schema.mismatched_type(value) {
             self.blocked = true;
             let (path, found) = (&self.path, type_of(value));
-            let why = format!("{path} in body must be of type {wanted}: {found:?}");
+            let why = format!("{path} in body must be of type {expected}: {found:?}");
             let message = format!("Invalid value: {found:?}: {why}");
             return causes.push(cause("FieldValueTypeInvalid", path, message));
         }
@@ -143,7 +122,7 @@ impl Walk {
         self.alternatives(schema, value, old, causes);
     }
 
-    /// The same below, at a place that `below` names.
+    /// Validates a value below the present one, at the relative path `below`.
     fn below(
         &mut self,
         below: &str,
@@ -404,7 +383,7 @@ impl Walk {
         }
     }
 
-    /// What is wrong by one alternative.
+    /// Returns the problems by one alternative.
     fn attempt(&mut self, schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<StatusCause> {
         let before = std::mem::take(&mut self.blocked);
         let mut causes = Causes::default();
@@ -413,7 +392,7 @@ impl Walk {
         causes.into_vec()
     }
 
-    /// How many of the alternatives are met, and what is wrong by the one that comes closest.
+    /// Returns the number of alternatives that the value matches, and the shortest list of problems if it matches none.
     fn best_of(
         &mut self,
         schemas: &[Schema],
@@ -437,51 +416,10 @@ impl Walk {
     }
 }
 
-/// Equality as JSON Schema has it: numbers are what they are worth.
+/// Returns true if the values are equal as in JSON Schema, which compares numbers by value.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
         _ => a == b,
-    }
-}
-
-impl Schema {
-    /// What makes an item of this list the one that it is; None for items of atomic lists.
-    pub(super) fn key(&self, item: &Value) -> Option<Value> {
-        match &self.list {
-            ListType::Atomic => None,
-            ListType::Set => Some(item.clone()),
-            ListType::Map(keys) => {
-                let key = |name: &String| Some((name.clone(), item.get(name)?.clone()));
-                Some(keys.iter().filter_map(key).collect())
-            }
-        }
-    }
-}
-
-/// The items of a list before a write, by what makes them the same.
-pub(super) struct OldItems<'a> {
-    schema: &'a Schema,
-    by_key: std::collections::HashMap<Value, &'a Value>,
-}
-
-impl<'a> OldItems<'a> {
-    pub(super) fn new(schema: &'a Schema, old: Option<&'a Vec<Value>>) -> Self {
-        let by_key = match schema.list {
-            ListType::Map(_) => old
-                .into_iter()
-                .flatten()
-                .filter_map(|item| Some((schema.key(item)?, item)))
-                .collect(),
-            ListType::Atomic | ListType::Set => Default::default(),
-        };
-        Self { schema, by_key }
-    }
-
-    pub(super) fn find(&self, item: &Value) -> Option<&'a Value> {
-        if self.by_key.is_empty() {
-            return None;
-        }
-        self.by_key.get(&self.schema.key(item)?).copied()
     }
 }

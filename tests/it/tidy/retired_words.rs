@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 const NOT_SWEPT: &[&str] = &[
     "proptest-regressions",
     "crates/admission",
-    "src/apiextensions",
     "src/builtin",
     "tests",
 ];

@@ -1,96 +1,29 @@
-//! Rules in CEL (`x-kubernetes-validations`): read and compiled once with their schema, and evaluated on
-//! the values that they stand at. What one may cost is bounded in `cost`, before it runs.
-
-use std::sync::Arc;
+//! The evaluation of the rules of a schema on an object. The cost of a rule is estimated before it runs.
 
 use serde_json::Value;
 
-use super::validate::{OldItems, cause, invalid};
-use super::{Compiler, Kind, Schema};
+use super::causes::{cause, invalid};
+use super::node::{Kind, Schema};
+use super::old_items::OldItems;
+use super::rule::Rule;
 use crate::api::StatusCause;
 use crate::cel::{
-    EXPRESSION_COST_MAX, EvalError, OBJECT_COST_MAX, Outcome, ParseError, Program, Scope, Syntax,
-    TypeDeclaration, estimate_cost, from_json_with_type, optional,
+    EXPRESSION_COST_MAX, EvalError, OBJECT_COST_MAX, Outcome, Program, Scope, TypeDeclaration,
+    estimate_cost, from_json_with_type, optional,
 };
 use crate::registry::Causes;
 
-/// How many operators and brackets a rule may have: an expression nests no deeper than that, and its
-/// evaluation recurses.
-pub(super) const OPERATORS_MAX: usize = 500;
-
-const SYNTAX: Syntax = Syntax {
-    operators_max: OPERATORS_MAX,
-    depth_max: None,
-    has_optional_selection: false,
-};
-
-/// A rule is none.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("compilation failed: {0}")]
-pub(in crate::apiextensions) struct RuleError(pub(crate) ParseError);
-
-/// A rule of a schema.
-#[derive(Debug)]
-pub(in crate::apiextensions) struct Rule {
-    text: String,
-    program: Result<Arc<Program>, RuleError>,
-    message: String,
-    message_program: Option<Arc<Program>>,
-    reason: String,
-    field_path: String,
-    optional_old_self: bool,
-    /// It speaks of `oldSelf`.
-    is_transition: bool,
-}
-
-/// Compiles an expression.
-pub(super) fn compile(text: &str) -> Result<Program, RuleError> {
-    Program::parse(text, &SYNTAX).map_err(RuleError)
-}
-
-impl Rule {
-    /// Reads an entry of `x-kubernetes-validations`.
-    pub(super) fn read(entry: &Value, compiler: &mut Compiler) -> Option<Self> {
-        let text = |name: &str| entry[name].as_str().unwrap_or_default().trim().to_owned();
-        let rule = entry["rule"].as_str()?.trim().to_owned();
-        let program = compiler.program(&rule);
-        let is_transition = program
-            .as_ref()
-            .is_ok_and(|program| program.refers_to("oldSelf"));
-        Some(Self {
-            is_transition,
-            program,
-            message: text("message"),
-            message_program: Some(text("messageExpression"))
-                .filter(|expression| !expression.is_empty())
-                .and_then(|expression| compiler.program(&expression).ok()),
-            reason: text("reason"),
-            field_path: text("fieldPath"),
-            optional_old_self: entry["optionalOldSelf"] == true,
-            text: rule,
-        })
-    }
-
-    /// The rule as messages name it.
-    fn told(&self) -> &str {
-        match self.message.as_str() {
-            "" => &self.text,
-            message => message,
-        }
-    }
-}
-
-/// The evaluation of an object's rules.
+/// The evaluation of the rules of one object.
 #[derive(Default)]
 pub(super) struct Evaluation {
     /// The scope with all functions, created for the first rule.
     functions: Option<Scope<'static>>,
-    /// Steps that all rules together may still take.
+    /// The remaining cost of all rules together.
     budget: Option<f64>,
 }
 
 impl Evaluation {
-    /// Evaluates what stands at `value` and below.
+    /// Evaluates the rules at `value` and below.
     pub(super) fn walk(
         &mut self,
         schema: &Schema,
@@ -106,13 +39,13 @@ impl Evaluation {
             let applies = match (rule.is_transition, old) {
                 (true, None) => rule.optional_old_self,
                 (true, Some(_)) => true,
-                // What a write leaves as it was is not judged again.
+                // Ratcheting: unchanged values are not evaluated.
                 (false, old) => old != Some(value),
             };
             if applies {
-                let verdict = self.evaluate(schema, rule, value, old);
-                if let Err(fault) = verdict {
-                    causes.push(fault.cause(rule, schema, path));
+                let result = self.evaluate(schema, rule, value, old);
+                if let Err(failure) = result {
+                    causes.push(failure.cause(rule, schema, path));
                 }
             }
         }
@@ -161,21 +94,21 @@ impl Evaluation {
         rule: &Rule,
         value: &Value,
         old: Option<&Value>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Failure> {
         let program = rule
             .program
             .as_ref()
-            .map_err(|e| Fault::Error(e.to_string()))?;
+            .map_err(|e| Failure::Error(e.to_string()))?;
         let mut variables = vec![("self", value)];
         variables.extend(old.map(|old| ("oldSelf", old)));
         let budget = self.budget.get_or_insert(OBJECT_COST_MAX);
-        let mut is_afforded = |program: &Program| {
+        let mut is_affordable = |program: &Program| {
             let cost = estimate_cost(program, &variables);
             *budget -= cost;
             cost <= EXPRESSION_COST_MAX && *budget >= 0.0
         };
-        if !is_afforded(program) {
-            return Err(Fault::TooCostly);
+        if !is_affordable(program) {
+            return Err(Failure::TooCostly);
         }
         let functions = self.functions.get_or_insert_with(Scope::uncounted);
         let mut scope = functions.inner();
@@ -190,11 +123,11 @@ impl Evaluation {
             Ok(Outcome::Bool(true)) => Ok(()),
             Ok(Outcome::Bool(false)) => {
                 let message = rule.message_program.as_ref();
-                // A message can cost as much as a rule. What fails is left out, as upstream.
-                let message = message.filter(|program| is_afforded(program));
+                // A message can cost as much as a rule. As upstream, a message that fails is left out.
+                let message = message.filter(|program| is_affordable(program));
                 let message = message.and_then(|program| scope.evaluate(program).ok());
                 let message = match message {
-                    // One that says nothing, or several lines, is none.
+                    // An empty message, or one of several lines, is ignored.
                     Some(Outcome::Text(text))
                         if !text.trim().is_empty() && !text.contains('\n') =>
                     {
@@ -203,28 +136,28 @@ impl Evaluation {
                     _ if rule.message.is_empty() => format!("failed rule: {}", rule.text),
                     _ => rule.message.clone(),
                 };
-                Err(Fault::False(message))
+                Err(Failure::False(message))
             }
-            Ok(_) => Err(Fault::Error(
+            Ok(_) => Err(Failure::Error(
                 "cel expression evaluated to no bool".to_owned(),
             )),
-            Err(EvalError::NoSuchOverload) => Err(Fault::NoOverload),
-            Err(EvalError::Execution(error)) => Err(Fault::Error(error.to_string())),
-            Err(error) => Err(Fault::Error(error.to_string())),
+            Err(EvalError::NoSuchOverload) => Err(Failure::NoOverload),
+            Err(EvalError::Execution(error)) => Err(Failure::Error(error.to_string())),
+            Err(error) => Err(Failure::Error(error.to_string())),
         }
     }
 }
 
-/// Why a rule does not hold.
-enum Fault {
-    /// It is false, and says this.
+/// Why a rule failed.
+enum Failure {
+    /// The rule is false, with this message.
     False(String),
     NoOverload,
     TooCostly,
     Error(String),
 }
 
-impl Fault {
+impl Failure {
     fn cause(self, rule: &Rule, schema: &Schema, path: &str) -> StatusCause {
         let mut field = format!("{path}{}", rule.field_path);
         if path.is_empty() {
@@ -234,7 +167,7 @@ impl Fault {
             "<nil>".clone_into(&mut field);
         }
         let shown = Value::from(schema.kind.map_or("object", Kind::name));
-        let told = rule.told();
+        let rule_text = rule.shown();
         match self {
             Self::False(message) => match rule.reason.as_str() {
                 "FieldValueRequired" => StatusCause::required(&field, &message),
@@ -248,20 +181,22 @@ impl Fault {
             Self::NoOverload => {
                 let why = format!(
                     "'no such overload': call arguments did not match a supported operator, \
-                     function or macro signature for rule: {told}"
+                     function or macro signature for rule: {rule_text}"
                 );
                 invalid(&field, &shown, &why)
             }
             Self::TooCostly => {
                 let why = format!(
                     "'operation cancelled: actual cost limit exceeded': no further validation \
-                     rules will be run due to call cost exceeds limit for rule: {told}"
+                     rules will be run due to call cost exceeds limit for rule: {rule_text}"
                 );
                 invalid(&field, &shown, &why)
             }
-            Self::Error(error) => {
-                invalid(&field, &shown, &format!("{error} evaluating rule: {told}"))
-            }
+            Self::Error(error) => invalid(
+                &field,
+                &shown,
+                &format!("{error} evaluating rule: {rule_text}"),
+            ),
         }
     }
 }
