@@ -69,6 +69,7 @@ pub struct StorageKey(Arc<str>);
 
 /// The text is not a [`StorageKey`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InvalidKey {
     /// `""` or `"/"`.
     #[error("empty key")]

@@ -151,7 +151,7 @@ fn token(config: &RestConfig) -> Result<Option<String>, TargetError> {
             Ok(token) => Ok(Some(token.trim().to_owned())),
             Err(error) => Err(TargetError::TokenFile(format!("{path:?}: {error}"))),
         },
-        Some(Token::Exec(_)) => Err(TargetError::Indirect("uses a credential plugin")),
+        Some(_) => Err(TargetError::Indirect("uses a credential plugin")),
     }
 }
 

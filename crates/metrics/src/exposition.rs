@@ -6,6 +6,7 @@ use super::value::Histogram;
 
 /// The two text formats. They differ in the headers of counters, in bucket bounds and at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Format {
     /// Prometheus 0.0.4, the format of Kubernetes' servers.
     Prometheus,

@@ -31,6 +31,7 @@ pub struct ClientVerifier {
 
 /// The verifier cannot be created.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ClientVerifierError {
     /// A CA certificate is invalid.
     #[error(transparent)]

@@ -84,6 +84,7 @@ pub struct Requeue;
 
 /// Why [`DeltaFifo::pop`] returned nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PopError {
     /// The queue is closed and empty.
     #[error("DeltaFifo: manually closed")]

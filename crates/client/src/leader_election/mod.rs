@@ -93,6 +93,7 @@ pub struct InvalidLeaderElection(&'static str);
 
 /// How [`LeaderElector::run`] ended.
 #[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LeaderEnded<T> {
     /// `lead` has returned.
     Done(T),

@@ -55,6 +55,7 @@ pub struct RestConfig {
 
 /// A bearer token, or its source.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Token {
     /// A fixed token.
     Fixed(String),

@@ -11,6 +11,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// No usable configuration.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RestConfigError {
     /// The kubeconfig is invalid.
     #[error(transparent)]

@@ -15,6 +15,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 /// A request failed.
 #[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
 pub enum RestError {
     /// The server responded with a failure.
     #[error("{}", status.message)]

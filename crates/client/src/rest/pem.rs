@@ -13,6 +13,7 @@ pub struct ClientCertificate {
 
 /// Certificates or a key in PEM, or their file.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Pem {
     /// Fixed PEM data.
     Text(Vec<u8>),

@@ -102,6 +102,7 @@ pub(super) fn null_is_none<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 
 /// A patch.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Patch {
     /// RFC 6902: a list of operations.
     Json(Value),

@@ -27,6 +27,7 @@ pub(super) const QUANTITY_FORM: &str = "quantities must match the regular expres
 
 /// The reason why a text is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum QuantityError {
     /// It does not match the format.
     #[error("{QUANTITY_FORM}")]

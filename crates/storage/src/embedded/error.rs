@@ -12,6 +12,7 @@ pub(super) const REMEDY: &str = "stop the server and restore the data directory 
 
 /// The store could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The data directory or a file in it cannot be created, read or written.
     #[error("cannot use {path}: {source}")]

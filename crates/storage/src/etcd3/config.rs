@@ -72,6 +72,7 @@ impl Default for Etcd3Config {
 
 /// The configuration is invalid or etcd is unreachable.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// `--etcd-servers` is empty.
     #[error("no etcd endpoint address: --etcd-servers needs at least one URL")]

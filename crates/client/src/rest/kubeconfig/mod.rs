@@ -15,6 +15,7 @@ use super::pem::{ClientCertificate, Pem};
 
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KubeconfigError {
     /// A file, or one that it refers to, cannot be read.
     #[error("{path:?}: {detail}")]
