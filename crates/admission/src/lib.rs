@@ -7,7 +7,7 @@ pub mod client;
 pub mod cluster;
 mod error;
 mod expressions;
-mod gate;
+mod dynamic_admission;
 mod matching;
 pub mod plugins;
 mod policy;
@@ -22,6 +22,6 @@ mod testing;
 
 pub use check::{client_problems, problems, types};
 pub use error::AdmissionError;
-pub use gate::{ConfigurationKind, Gate, Mutators};
+pub use dynamic_admission::{ConfigurationKind, Gate, Mutators};
 pub use plugins::{AdmissionChain, EnabledPlugins, InvalidConfiguration, PluginConfigurations};
 pub use plugins::{QuotaUsage, ResourceList, parse_resources};

@@ -9,7 +9,7 @@ mod webhooks;
 use serde_json::Value;
 
 use super::expressions;
-use super::gate::ConfigurationKind;
+use super::dynamic_admission::ConfigurationKind;
 use super::selector;
 use watchet_api::StatusCause;
 use watchet_cel::Program;

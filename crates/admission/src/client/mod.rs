@@ -12,7 +12,7 @@
 //! 2. An answer takes [`RESPONSE_BYTES_MAX`] of memory at most.
 //! 3. A connection is used again only when the whole of the answer before was read.
 
-mod answer;
+mod response;
 mod config;
 mod connect;
 mod credentials;
@@ -126,7 +126,7 @@ impl WebhookClient {
         let (status, body) = tokio::time::timeout(timeout, exchange)
             .await
             .map_err(|_| failed("context deadline exceeded".to_owned()))??;
-        answer::accepted(status, body)
+        response::accepted(status, body)
     }
 
     async fn exchange(
@@ -158,7 +158,7 @@ impl WebhookClient {
         response: http::Response<hyper::body::Incoming>,
     ) -> Result<(http::StatusCode, Bytes), String> {
         let (parts, body) = response.into_parts();
-        let body = answer::read(body).await?;
+        let body = response::read(body).await?;
         destination.keep(sender);
         Ok((parts.status, body))
     }
