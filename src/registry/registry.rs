@@ -13,7 +13,7 @@ use super::resource::Resource;
 use super::subresource::Posted;
 use super::target::Target;
 use crate::admission::client::{ServiceResolver, WebhookClient};
-use crate::admission::{AdmissionChain, EnabledPlugins, Gate, PluginConfigurations};
+use crate::admission::{AdmissionChain, DynamicAdmission, EnabledPlugins, PluginConfigurations};
 use crate::api::{FieldRef, Object, ObjectKey, ResourceVersion, WriteOptions};
 use crate::auth::{Authorizer, TokenAuthenticator};
 use crate::cacher::{Cacher, CacherConfig};
@@ -98,7 +98,7 @@ pub struct Registry {
     /// Calls the webhooks of admission and of conversion.
     pub(crate) webhooks: WebhookClient,
     /// Calls the admission policies and webhooks.
-    pub(crate) gate: Gate,
+    pub(crate) dynamic_admission: DynamicAdmission,
     /// Calls the admission plugins.
     pub(crate) plugins: AdmissionChain,
     pub(crate) authorizer: Arc<dyn Authorizer>,
@@ -135,7 +135,7 @@ impl Registry {
             let webhooks = WebhookClient::new(tasks, services);
             let (plugins, configurations) = (&parts.plugins, &parts.plugin_configurations);
             Self {
-                gate: Gate::new(&webhooks, tasks, plugins, configurations),
+                dynamic_admission: DynamicAdmission::new(&webhooks, tasks, plugins, configurations),
                 plugins: AdmissionChain::new(plugins, configurations),
                 webhooks,
                 namespaces,

@@ -14,7 +14,7 @@ impl Registry {
     /// Waits until a write at version `at` has taken effect in this server.
     pub(crate) async fn after_store(&self, resource: &Resource, at: ResourceVersion) {
         if let Some(kind) = resource.strategy.admission_configuration() {
-            self.gate.in_force(kind, at).await;
+            self.dynamic_admission.wait_until_applied(kind, at).await;
         }
     }
 

@@ -1,12 +1,12 @@
 //! What admission has to know of the cluster beyond the write itself; told by whoever has it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
 
 use super::error::AdmissionError;
+pub use super::error::Unavailable;
 use super::request::{AdmissionRequest, GroupVersionKind, GroupVersionResource};
 use watchet_api::LabelSelector;
 use watchet_auth::Authorizer;
@@ -102,25 +102,6 @@ pub enum ClusterError {
     /// The reason.
     #[error("{0}")]
     Failed(String),
-}
-
-/// Why the cluster cannot be read or written now.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    /// Storage does not answer.
-    #[error("storage is unavailable: {0}")]
-    Storage(String),
-    /// The cache that was asked has no state yet.
-    #[error("storage is (re)initializing: {detail}")]
-    Initializing {
-        /// The last error.
-        detail: String,
-        /// When to try again.
-        retry_after: Duration,
-    },
-    /// The server is shutting down.
-    #[error("the server is shutting down")]
-    Stopped,
 }
 
 impl ClusterError {

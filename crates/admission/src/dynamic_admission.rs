@@ -1,5 +1,5 @@
-//! The gate: the configurations as they are known now, and the two questions of the write pipeline. While
-//! there is no configuration, a question costs a look at a pointer.
+//! Dynamic admission: the current configurations of webhooks and policies, and their evaluation for a write. Without
+//! configurations an evaluation costs the read of a pointer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use super::policy::mutating::{Invocation, Mutating};
 use super::policy::{self, Binding, MutatingPolicy, Policy};
 use super::reinvocation::{Calls, Reinvocation};
 use super::request::AdmissionRequest;
-use super::webhook::{self, Calling, Hook};
+use super::webhook::{self, CallContext, Hook};
 use watchet_api::ResourceVersion;
 use watchet_tasks::Tasks;
 
-/// How long a write waits, after a start, until the configurations are known.
+/// How long a write waits after a start until the configurations are read.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// How long a write of a configuration waits at most until it is in force here; the cache's watch of
-/// storage takes milliseconds.
-const IN_FORCE_MAX: Duration = Duration::from_secs(2);
+/// How long a write of a configuration waits until this server applies it. The cache receives it within
+/// milliseconds.
+const APPLY_MAX: Duration = Duration::from_secs(2);
 
 /// A kind of configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,9 +80,9 @@ impl ConfigurationKind {
     }
 }
 
-/// What there is, each kind in the order of names.
+/// The current configurations; each kind in the order of names.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct Configurations {
     mutating_policies: Arc<[Arc<MutatingPolicy>]>,
     mutating_bindings: Arc<[Arc<Binding>]>,
     mutating: Arc<[Hook]>,
@@ -91,28 +91,27 @@ struct Known {
     bindings: Arc<[Arc<Binding>]>,
 }
 
-/// Up to which version the configurations of each kind are known, if they are.
-type Heard = [Option<ResourceVersion>; ConfigurationKind::ALL.len()];
+/// The resourceVersion of the configurations of each kind, once they are read.
+type Versions = [Option<ResourceVersion>; ConfigurationKind::ALL.len()];
 
-/// The gate. One per server.
+/// The webhooks and policies of a server.
 #[derive(Debug)]
-pub struct Gate {
+pub struct DynamicAdmission {
     /// Calls mutating webhooks.
     mutating_client: WebhookClient,
     /// Calls validating webhooks.
     validating_client: WebhookClient,
     tasks: Tasks,
     plugins: EnabledPlugins,
-    known: ArcSwap<Known>,
+    configurations: ArcSwap<Configurations>,
     replacing: Mutex<()>,
-    /// How far each kind has been heard of. The sender is [`Gate::replace`], who waits are the first
-    /// writes and those of configurations; nothing is queued.
-    heard: watch::Sender<Heard>,
+    /// Sent by [`DynamicAdmission::replace`]; the first writes and writes of configurations wait for it.
+    versions: watch::Sender<Versions>,
 }
 
-impl Gate {
-    /// A gate that knows no configuration yet. Those of plugins that are not among `plugins` are ignored.
-    /// Webhooks are called by `client`, with the credentials of `configurations`.
+impl DynamicAdmission {
+    /// Creates the dynamic admission without configurations. Configurations of plugins that are not among `plugins`
+    /// are ignored. `client` calls the webhooks, with the credentials of `configurations`.
     pub fn new(
         client: &WebhookClient,
         tasks: &Tasks,
@@ -126,13 +125,13 @@ impl Gate {
             validating_client: client(&configurations.validating_webhooks),
             tasks: tasks.clone(),
             plugins: plugins.clone(),
-            known: ArcSwap::default(),
+            configurations: ArcSwap::default(),
             replacing: Mutex::default(),
-            heard: watch::Sender::default(),
+            versions: watch::Sender::default(),
         }
     }
 
-    /// From now on these, the state at `at`, are all configurations of a kind, by name.
+    /// Replaces all configurations of a kind by those at the resourceVersion `at`.
     pub fn replace(
         &self,
         kind: ConfigurationKind,
@@ -143,122 +142,128 @@ impl Gate {
             configurations.clear();
         }
         configurations.sort_by(|a, b| name(a).cmp(name(b)));
-        // Each kind has a follower of its own.
-        let _one_at_a_time = self.replacing.lock();
-        let mut known = Known::clone(&self.known.load());
+        // Each kind is replaced by a task of its own.
+        let _guard = self.replacing.lock();
+        let mut next = Configurations::clone(&self.configurations.load());
         match kind {
             ConfigurationKind::MutatingPolicy => {
-                known.mutating_policies = read(&configurations, |policy| {
+                next.mutating_policies = read(&configurations, |policy| {
                     MutatingPolicy::read(policy).map(|policy| vec![Arc::new(policy)])
                 });
             }
             ConfigurationKind::MutatingBinding => {
-                known.mutating_bindings = read_bindings(&configurations);
+                next.mutating_bindings = read_bindings(&configurations);
             }
             ConfigurationKind::Mutating => {
-                known.mutating = read(&configurations, Hook::of_mutating);
+                next.mutating = read(&configurations, Hook::of_mutating);
             }
             ConfigurationKind::Validating => {
-                known.validating = read(&configurations, Hook::of_validating);
+                next.validating = read(&configurations, Hook::of_validating);
             }
             ConfigurationKind::Policy => {
-                known.policies = read(&configurations, |policy| {
+                next.policies = read(&configurations, |policy| {
                     Policy::read(policy).map(|policy| vec![Arc::new(policy)])
                 });
             }
             ConfigurationKind::Binding => {
-                known.bindings = read_bindings(&configurations);
+                next.bindings = read_bindings(&configurations);
             }
         }
-        self.known.store(Arc::new(known));
-        self.heard
-            .send_modify(|heard| heard[kind as usize] = Some(at));
+        self.configurations.store(Arc::new(next));
+        self.versions
+            .send_modify(|versions| versions[kind as usize] = Some(at));
     }
 
-    /// Returns the rounds in which policies and webhooks mutate a write, by `until`; `None` if there are
-    /// none, so that the write need not be described.
+    /// Returns the mutating policies and webhooks for a write with this deadline; `None` if none is configured, so
+    /// the `AdmissionRequest` need not be built.
     ///
     /// # Errors
-    /// The configurations are not known yet.
-    pub async fn mutators(&self, until: Instant) -> Result<Option<Mutators<'_>>, AdmissionError> {
+    /// The configurations are not read yet.
+    pub async fn mutators(
+        &self,
+        deadline: Instant,
+    ) -> Result<Option<Mutators<'_>>, AdmissionError> {
         self.ready().await?;
-        let known = self.known.load_full();
-        let has_mutators = !known.mutating.is_empty() || !known.mutating_bindings.is_empty();
+        let configurations = self.configurations.load_full();
+        let has_mutators =
+            !configurations.mutating.is_empty() || !configurations.mutating_bindings.is_empty();
         Ok(has_mutators.then(|| Mutators {
-            gate: self,
-            known,
-            until,
+            admission: self,
+            configurations,
+            deadline,
             reinvocation: Reinvocation::default(),
             policies: Calls::default(),
             webhooks: Calls::default(),
         }))
     }
 
-    /// Whether nothing can refuse a write.
-    pub async fn lets_all_in(&self) -> Result<bool, AdmissionError> {
-        self.ready().await?;
-        let known = self.known.load();
-        Ok(known.validating.is_empty() && known.bindings.is_empty())
-    }
-
-    /// Has `write` judged, by `until`.
+    /// Returns true if a validating policy or webhook is configured.
     ///
     /// # Errors
-    /// Somebody refused it, or failed.
+    /// The configurations are not read yet.
+    pub async fn has_validators(&self) -> Result<bool, AdmissionError> {
+        self.ready().await?;
+        let configurations = self.configurations.load();
+        Ok(!configurations.validating.is_empty() || !configurations.bindings.is_empty())
+    }
+
+    /// Evaluates the validating policies and webhooks for `write`, until the deadline.
+    ///
+    /// # Errors
+    /// A policy or webhook denies the write, or fails.
     pub async fn validate(
         &self,
         cluster: &dyn Cluster,
         write: &AdmissionRequest<'_>,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<(), AdmissionError> {
-        let known = self.known.load_full();
-        let Known {
+        let configurations = self.configurations.load_full();
+        let Configurations {
             policies, bindings, ..
-        } = &*known;
+        } = &*configurations;
         if !write.is_review() && !write.is_of_policies() {
-            policy::validate(&self.tasks, cluster, policies, bindings, write, until).await?;
+            policy::validate(&self.tasks, cluster, policies, bindings, write, deadline).await?;
         }
         if write.is_exempt() {
             return Ok(());
         }
-        let calling = self.calling(&self.validating_client, cluster, until);
-        webhook::validate(&calling, &known.validating, write).await
+        let context = self.call_context(&self.validating_client, cluster, deadline);
+        webhook::validate(&context, &configurations.validating, write).await
     }
 
-    /// Waits until the configurations of `kind` are those of version `at` or later, so that who wrote
-    /// one finds its next write judged by it. Other servers, and other clients meanwhile, may take as
-    /// long as they do upstream: what is written is written, in force here or not.
-    pub async fn in_force(&self, kind: ConfigurationKind, at: ResourceVersion) {
-        let mut heard = self.heard.subscribe();
-        let reached = heard.wait_for(|heard| heard[kind as usize] >= Some(at));
-        if tokio::time::timeout(IN_FORCE_MAX, reached).await.is_err() {
+    /// Waits until the configurations of `kind` have the resourceVersion `at` or a later one, so that they apply to the
+    /// next write of a client that wrote one. The wait is bounded; other servers may apply them later.
+    pub async fn wait_until_applied(&self, kind: ConfigurationKind, at: ResourceVersion) {
+        let mut versions = self.versions.subscribe();
+        let reached = versions.wait_for(|versions| versions[kind as usize] >= Some(at));
+        if tokio::time::timeout(APPLY_MAX, reached).await.is_err() {
             let kind = kind.plural();
-            tracing::warn!(kind, %at, "a configuration of admission is not in force yet");
+            tracing::warn!(kind, %at, "an admission configuration is not applied yet");
         }
     }
 
-    fn calling<'a>(
+    fn call_context<'a>(
         &'a self,
         client: &'a WebhookClient,
         cluster: &'a dyn Cluster,
-        until: Instant,
-    ) -> Calling<'a> {
-        Calling {
+        deadline: Instant,
+    ) -> CallContext<'a> {
+        CallContext {
             client,
             cluster,
             tasks: &self.tasks,
-            until,
+            deadline,
         }
     }
 
-    /// Waits until every kind has been heard of once: nothing slips in while the server starts.
+    /// Waits until the configurations of every kind are read, so that they apply to all writes after a start.
     async fn ready(&self) -> Result<(), AdmissionError> {
-        let all = |heard: &Heard| heard.iter().all(Option::is_some);
-        if all(&self.heard.borrow()) {
+        let all = |versions: &Versions| versions.iter().all(Option::is_some);
+        if all(&self.versions.borrow()) {
             return Ok(());
         }
-        let mut heard = self.heard.subscribe();
-        let waited = tokio::time::timeout(READY_MAX, heard.wait_for(all)).await;
+        let mut versions = self.versions.subscribe();
+        let waited = tokio::time::timeout(READY_MAX, versions.wait_for(all)).await;
         match waited {
             Ok(Ok(_)) => Ok(()),
             _ => Err(AdmissionError::NotReady),
@@ -269,38 +274,37 @@ impl Gate {
 /// The two rounds of mutating admission for one write. Both see the same configurations.
 #[derive(Debug)]
 pub struct Mutators<'a> {
-    gate: &'a Gate,
-    known: Arc<Known>,
-    until: Instant,
+    admission: &'a DynamicAdmission,
+    configurations: Arc<Configurations>,
+    deadline: Instant,
     reinvocation: Reinvocation,
     policies: Calls<Invocation>,
     webhooks: Calls<usize>,
 }
 
 impl Mutators<'_> {
-    /// Runs the mutating policies and then the mutating webhooks of a round, which `write`'s object becomes
-    /// the result of.
+    /// Runs the mutating policies and then the mutating webhooks of a round on the object of `write`.
     ///
     /// # Errors
-    /// One of them refused the write, or failed.
+    /// A policy or webhook denies the write, or fails.
     pub async fn mutate(
         &mut self,
         cluster: &dyn Cluster,
         write: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
-        let Known {
+        let Configurations {
             mutating_policies: policies,
             mutating_bindings: bindings,
             mutating: hooks,
             ..
-        } = &*self.known;
+        } = &*self.configurations;
         if !bindings.is_empty() && !write.is_review() && !write.is_of_policies() {
             let mutating = Mutating {
-                tasks: &self.gate.tasks,
+                tasks: &self.admission.tasks,
                 cluster,
                 policies,
                 bindings,
-                until: self.until,
+                deadline: self.deadline,
             };
             mutating
                 .round(write, &mut self.reinvocation, &mut self.policies)
@@ -309,10 +313,10 @@ impl Mutators<'_> {
         if hooks.is_empty() || write.is_exempt() {
             return Ok(());
         }
-        let client = &self.gate.mutating_client;
-        let calling = self.gate.calling(client, cluster, self.until);
+        let client = &self.admission.mutating_client;
+        let context = self.admission.call_context(client, cluster, self.deadline);
         let rounds = (&mut self.reinvocation, &mut self.webhooks);
-        webhook::mutate(&calling, hooks, write, rounds).await
+        webhook::mutate(&context, hooks, write, rounds).await
     }
 
     /// Begins the second round. Returns false if there is none: nothing has changed the object.
@@ -338,11 +342,11 @@ fn read<T>(configurations: &[Value], parts: impl Fn(&Value) -> Result<Vec<T>, St
     for configuration in configurations {
         match parts(configuration) {
             Ok(parts) => all.extend(parts),
-            // Its write was not refused, so it came by another way.
+            // Validation refuses such a configuration; it was stored by other means.
             Err(error) => tracing::error!(
                 name = name(configuration),
                 error,
-                "an admission configuration cannot be read, and does not count"
+                "ignored an admission configuration that cannot be read"
             ),
         }
     }

@@ -1,9 +1,29 @@
 //! Why a write was not admitted, and the `Status` that a client is told; in upstream's words.
 
-use super::cluster::Unavailable;
+use std::time::Duration;
+
 use watchet_api::{Status, StatusCause, StatusDetails};
 
-/// Why a write was not admitted.
+/// The cluster cannot be read or written now. The client can retry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// Storage does not answer.
+    #[error("storage is unavailable: {0}")]
+    Storage(String),
+    /// The cache of the resource has no state yet.
+    #[error("storage is (re)initializing: {detail}")]
+    Initializing {
+        /// The last error.
+        detail: String,
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    Stopped,
+}
+
+/// A write was not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionError {
     /// A webhook or a policy said no, in these words.

@@ -5,9 +5,9 @@
 mod check;
 pub mod client;
 pub mod cluster;
+mod dynamic_admission;
 mod error;
 mod expressions;
-mod dynamic_admission;
 mod matching;
 pub mod plugins;
 mod policy;
@@ -21,7 +21,7 @@ mod webhook;
 mod testing;
 
 pub use check::{client_problems, problems, types};
+pub use dynamic_admission::{ConfigurationKind, DynamicAdmission, Mutators};
 pub use error::AdmissionError;
-pub use dynamic_admission::{ConfigurationKind, Gate, Mutators};
 pub use plugins::{AdmissionChain, EnabledPlugins, InvalidConfiguration, PluginConfigurations};
 pub use plugins::{QuotaUsage, ResourceList, parse_resources};

@@ -7,7 +7,6 @@ use std::fmt;
 use serde_json::Value;
 
 use super::error::AdmissionError;
-use super::plugins::Request;
 use watchet_api::{AuditAnnotations, UserInfo, Warnings};
 
 /// What is done.
@@ -32,6 +31,41 @@ impl Operation {
             Self::Delete => "DELETE",
             Self::Connect => "CONNECT",
         }
+    }
+}
+
+/// The attributes of a request by which a plugin decides whether it handles the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// What the request does.
+    pub operation: Operation,
+    /// The API group of the resource; empty for the core group.
+    pub group: &'a str,
+    /// The plural name of the resource.
+    pub resource: &'a str,
+    /// Empty for the resource itself.
+    pub subresource: &'a str,
+}
+
+impl Request<'_> {
+    /// Returns true if the request is for objects of this resource, and not for a subresource.
+    pub fn is_of(&self, group: &str, resource: &str) -> bool {
+        self.is_of_subresource(group, resource, "")
+    }
+
+    /// Returns true if the request is for this subresource.
+    pub fn is_of_subresource(&self, group: &str, resource: &str, subresource: &str) -> bool {
+        self.group == group && self.resource == resource && self.subresource == subresource
+    }
+
+    /// Returns true if the request creates an object of this resource.
+    pub fn creates(&self, group: &str, resource: &str) -> bool {
+        self.operation == Operation::Create && self.is_of(group, resource)
+    }
+
+    /// Returns true if the request updates an object of this resource.
+    pub fn updates(&self, group: &str, resource: &str) -> bool {
+        self.operation == Operation::Update && self.is_of(group, resource)
     }
 }
 
@@ -140,7 +174,7 @@ pub struct AdmissionRequest<'a> {
 }
 
 impl AdmissionRequest<'_> {
-    /// Returns what a plugin decides by whether it handles the request.
+    /// Returns the attributes by which a plugin decides whether it handles the request.
     pub fn request(&self) -> Request<'_> {
         Request {
             operation: self.operation,

@@ -33,7 +33,7 @@ impl Registry {
     ) -> Result<Value, ApiError> {
         let object = self.mutated_by_plugins(attributes, object, old).await?;
         let until = Instant::now() + WRITE_DEADLINE;
-        let Some(mut mutators) = self.gate.mutators(until).await? else {
+        let Some(mut mutators) = self.dynamic_admission.mutators(until).await? else {
             return Ok(object);
         };
         let object = self
@@ -104,10 +104,12 @@ impl Registry {
     ) -> Result<(), ApiError> {
         self.admit_by_plugins(attributes, object, old, Step::BeforeWebhooks)
             .await?;
-        if !self.gate.lets_all_in().await? {
+        if self.dynamic_admission.has_validators().await? {
             let request = client_request(attributes, object.clone(), old)?;
             let until = Instant::now() + WRITE_DEADLINE;
-            self.gate.validate(self, &request, until).await?;
+            self.dynamic_admission
+                .validate(self, &request, until)
+                .await?;
         }
         self.admit_by_plugins(attributes, object, old, Step::AfterWebhooks)
             .await

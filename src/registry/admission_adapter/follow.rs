@@ -66,7 +66,7 @@ async fn follow_once(
     let mut at = list.resource_version;
     let replace = |configurations: &BTreeMap<String, Value>, at| {
         let all = configurations.values().cloned().collect();
-        registry.gate.replace(kind, all, at);
+        registry.dynamic_admission.replace(kind, all, at);
     };
     replace(&configurations, at);
     let from = ListOptions {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::expressions::{MutationType, compile_mutation};
 use super::super::policy::VARIABLES;
 use super::policies::{check_bound, check_definition, items};
-use super::{Problems, strings};
+use super::problems::{Problems, strings};
 
 /// The operations that can be mutated: a deletion has no object.
 const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::super::policy::VARIABLES;
-use super::{Problems, strings};
+use super::problems::{Problems, strings};
 
 /// How many audit annotations there may be; upstream's.
 const ANNOTATIONS_MAX: usize = 20;

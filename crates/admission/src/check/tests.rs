@@ -271,7 +271,7 @@ fn lists_of_any_length_are_looked_at_once() {
     let mut hooks = vec![hook(); 2];
     hooks.extend((0..50_000).map(|n| json!({"name": format!("a.example.n{n}")})));
     let told = problems(ConfigurationKind::Validating, &json!({"webhooks": hooks}));
-    assert_eq!(told.len(), PROBLEMS_MAX);
+    assert_eq!(told.len(), problems::PROBLEMS_MAX);
     let long = format!("{:16384}", "true");
     let long = (0..15).map(|_| json!({"expression": long}));
     let short = (0..20_000).map(|_| json!({"expression": "true"}));

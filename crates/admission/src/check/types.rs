@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use serde_json::{Value, json};
 
 use super::super::request::{GroupVersionKind, GroupVersionResource};
-use super::strings;
+use super::problems::strings;
 use watchet_cel::ast::operators::INDEX;
 use watchet_cel::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, SelectExpr};
 use watchet_cel::{Syntax, parse, truncated};

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::client::ClientConfig;
 use super::super::webhook::CONDITION_VARIABLES;
-use super::{Problems, strings};
+use super::problems::{Problems, strings};
 
 /// The version of AdmissionReview that is spoken.
 const REVIEW_VERSION: &str = "v1";

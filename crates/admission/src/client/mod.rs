@@ -12,12 +12,12 @@
 //! 2. An answer takes [`RESPONSE_BYTES_MAX`] of memory at most.
 //! 3. A connection is used again only when the whole of the answer before was read.
 
-mod response;
 mod config;
 mod connect;
 mod credentials;
 mod error;
 mod pool;
+mod response;
 mod trust;
 mod url_path;
 
@@ -36,13 +36,11 @@ use config::HTTPS_PORT;
 pub use config::{Address, ClientConfig};
 pub use credentials::WebhookCredentials;
 pub use error::WebhookError;
+pub use response::RESPONSE_BYTES_MAX;
 
 use pool::Destination;
 use trust::SystemRoots;
 use watchet_tasks::Tasks;
-
-/// How large an answer may be.
-pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
 /// How many destinations keep connections; more than clusters have webhooks.
 const DESTINATIONS_MAX: usize = 256;

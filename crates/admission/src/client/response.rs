@@ -1,25 +1,28 @@
-//! The answer to a call: read within bounds, and told apart by its status, with the messages that
-//! upstream's client makes of an answer that is no success.
+//! The response to a call: reads its body up to a limit, and converts a status that is no success to an error with
+//! the message of upstream's client.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
-use super::{RESPONSE_BYTES_MAX, WebhookError, error};
+use super::error::{self, WebhookError};
 use watchet_api::Status;
 
-/// How much of a body that is no `Status` is told.
-const TOLD_BYTES_MAX: usize = 2048;
+/// How many bytes of a response are read.
+pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
-/// The whole body.
+/// How many bytes of a body that is no `Status` are in the error.
+const SHOWN_BYTES_MAX: usize = 2048;
+
+/// Reads the complete body.
 ///
 /// # Errors
-/// It is too large, or the connection failed.
+/// The body is too large, or the connection failed.
 pub(super) async fn read(mut body: Incoming) -> Result<Bytes, String> {
     let too_large = || format!("the response is larger than {RESPONSE_BYTES_MAX} bytes");
-    let announced = body.size_hint().lower();
-    if announced > RESPONSE_BYTES_MAX as u64 {
+    let content_length = body.size_hint().lower();
+    if content_length > RESPONSE_BYTES_MAX as u64 {
         return Err(too_large());
     }
     let mut read = BytesMut::new();
@@ -35,15 +38,16 @@ pub(super) async fn read(mut body: Incoming) -> Result<Bytes, String> {
     Ok(read.freeze())
 }
 
-/// `body`, if `status` says that it is the answer.
+/// Returns `body` if `status` is a success.
 pub(super) fn accepted(status: StatusCode, body: Bytes) -> Result<Bytes, WebhookError> {
     if status.is_success() {
         return Ok(body);
     }
-    let told = serde_json::from_slice::<Status>(&body).ok();
-    let message = match told.filter(|told| told.kind == "Status" && !told.message.is_empty()) {
-        Some(told) => told.message,
-        None => meaning(status, &body),
+    let error = serde_json::from_slice::<Status>(&body).ok();
+    let error = error.filter(|error| error.kind == "Status" && !error.message.is_empty());
+    let message = match error {
+        Some(error) => error.message,
+        None => default_message(status, &body),
     };
     Err(WebhookError::Status {
         code: status.as_u16(),
@@ -51,14 +55,14 @@ pub(super) fn accepted(status: StatusCode, body: Bytes) -> Result<Bytes, Webhook
     })
 }
 
-/// What client-go says of an answer that does not explain itself.
-fn meaning(status: StatusCode, body: &[u8]) -> String {
-    let told = String::from_utf8_lossy(&body[..body.len().min(TOLD_BYTES_MAX)]);
-    let told = told.trim();
+/// Returns client-go's message for a response without a `Status`.
+fn default_message(status: StatusCode, body: &[u8]) -> String {
+    let shown = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES_MAX)]);
+    let shown = shown.trim();
     let text = match status.as_u16() {
         400 => "the server rejected our request for an unknown reason",
         401 => "the server has asked for the client to provide credentials",
-        403 if !told.is_empty() => told,
+        403 if !shown.is_empty() => shown,
         403 => "the server does not allow access to the requested resource",
         404 => "the server could not find the requested resource",
         405 => "the server does not allow this method on the requested resource",
@@ -75,7 +79,7 @@ fn meaning(status: StatusCode, body: &[u8]) -> String {
         }
         500.. => {
             return format!(
-                "an error on the server ({told:?}) has prevented the request from succeeding"
+                "an error on the server ({shown:?}) has prevented the request from succeeding"
             );
         }
         code => {

@@ -12,8 +12,8 @@ use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
-use super::super::request::{AdmissionRequest, Operation};
-use super::{AdmissionPlugin, Request};
+use super::super::request::{AdmissionRequest, Operation, Request};
+use super::plugin::AdmissionPlugin;
 use watchet_api::SYSTEM_MASTERS;
 use watchet_auth::Attributes;
 

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::super::cluster::{Cluster, GroupResource};
 use super::super::error::AdmissionError;
-use super::super::request::AdmissionRequest;
-use super::{AdmissionPlugin, Request};
+use super::super::request::{AdmissionRequest, Request};
+use super::plugin::AdmissionPlugin;
 use watchet_schema::Quantity;
 
 const CLASSES: GroupResource<'static> = GroupResource::new("storage.k8s.io", "storageclasses");

@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
-use super::super::request::AdmissionRequest;
-use super::{AdmissionPlugin, Request, name_of};
+use super::super::request::{AdmissionRequest, Request};
+use super::object::name_of;
+use super::plugin::AdmissionPlugin;
 
 /// A plugin that gives new objects their class.
 #[derive(Debug)]

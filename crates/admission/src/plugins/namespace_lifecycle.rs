@@ -5,8 +5,8 @@ use async_trait::async_trait;
 
 use super::super::cluster::{Cluster, NamespaceState};
 use super::super::error::AdmissionError;
-use super::super::request::{AdmissionRequest, Operation};
-use super::{AdmissionPlugin, Request};
+use super::super::request::{AdmissionRequest, Operation, Request};
+use super::plugin::AdmissionPlugin;
 use watchet_api::StatusCause;
 
 /// The namespaces that cannot be deleted.

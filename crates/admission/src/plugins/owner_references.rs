@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
-use super::super::request::{AdmissionRequest, GroupVersionKind, Operation};
-use super::{AdmissionPlugin, Request};
+use super::super::request::{AdmissionRequest, GroupVersionKind, Operation, Request};
+use super::plugin::AdmissionPlugin;
 use watchet_api::UserInfo;
 use watchet_auth::{Attributes, Authorizer};
 

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
-use super::super::request::AdmissionRequest;
+use super::super::request::{AdmissionRequest, Request};
+use super::plugin::AdmissionPlugin;
 use super::resources::{Bound, ResourceList, parse, total_of_pod};
-use super::{AdmissionPlugin, Request};
 use watchet_api::StatusCause;
 use watchet_schema::Quantity;
 

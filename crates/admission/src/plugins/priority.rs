@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
-use super::super::request::{AdmissionRequest, Operation};
-use super::{AdmissionPlugin, Request, name_of};
+use super::super::request::{AdmissionRequest, Operation, Request};
+use super::object::name_of;
+use super::plugin::AdmissionPlugin;
 
 const GROUP: &str = "scheduling.k8s.io";
 const CLASSES: GroupResource<'static> = GroupResource::new(GROUP, "priorityclasses");

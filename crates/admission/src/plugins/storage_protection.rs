@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
-use super::super::request::{AdmissionRequest, Operation};
-use super::{AdmissionPlugin, Request};
+use super::super::request::{AdmissionRequest, Operation, Request};
+use super::plugin::AdmissionPlugin;
 
 /// Returns the finalizer that protects objects of a resource.
 pub fn protection_finalizer(group: &str, plural: &str) -> Option<&'static str> {

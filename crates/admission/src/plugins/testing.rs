@@ -14,7 +14,8 @@ use super::super::cluster::{
 use super::super::error::AdmissionError;
 use super::super::request::{AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation};
 use super::super::testing::write;
-use super::{AdmissionPlugin, name_of};
+use super::object::name_of;
+use super::plugin::AdmissionPlugin;
 use watchet_api::Status;
 use watchet_auth::{Attributes, Authorizer, Decision};
 

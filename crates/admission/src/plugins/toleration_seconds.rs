@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
-use super::super::request::AdmissionRequest;
-use super::{AdmissionPlugin, Request};
+use super::super::request::{AdmissionRequest, Request};
+use super::plugin::AdmissionPlugin;
 
 const TAINTS: [&str; 2] = [
     "node.kubernetes.io/not-ready",

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
-use super::super::request::{AdmissionRequest, Operation};
-use super::{AdmissionPlugin, Request};
+use super::super::request::{AdmissionRequest, Operation, Request};
+use super::plugin::AdmissionPlugin;
 
 const LABELS: [&str; 2] = [
     "topology.kubernetes.io/zone",

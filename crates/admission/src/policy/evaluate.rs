@@ -8,9 +8,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::super::webhook::Verdict;
-use super::read::Rules;
+use super::denial::Denial;
+use super::read::{Binding, Policy, Rules};
 use super::scope::{Seen, compose, explained};
-use super::{Binding, Denial, Policy};
 use watchet_cel::{Outcome, Scope};
 
 /// A policy, a binding of it, and their parameters.
@@ -27,11 +27,11 @@ pub(super) struct Evaluation {
 /// its own budget of time.
 pub(super) const EVALUATIONS_MAX: Duration = Duration::from_secs(10);
 
-/// What of `evaluations` does not hold. Those that begin after `until` fail.
-pub(super) fn denials(evaluations: &[Evaluation], until: Instant) -> Vec<Denial> {
-    let until = until.min(Instant::now() + EVALUATIONS_MAX);
+/// What of `evaluations` does not hold. Those that begin after `deadline` fail.
+pub(super) fn denials(evaluations: &[Evaluation], deadline: Instant) -> Vec<Denial> {
+    let deadline = deadline.min(Instant::now() + EVALUATIONS_MAX);
     let each = evaluations.iter();
-    each.flat_map(|evaluation| evaluation.denials(until))
+    each.flat_map(|evaluation| evaluation.denials(deadline))
         .collect()
 }
 
@@ -40,8 +40,8 @@ const MESSAGE_BYTES_MAX: usize = 5 << 10;
 
 impl Evaluation {
     /// All that does not hold.
-    fn denials(&self, until: Instant) -> Vec<Denial> {
-        let scope = self.seen.scope(until);
+    fn denials(&self, deadline: Instant) -> Vec<Denial> {
+        let scope = self.seen.scope(deadline);
         let each = self
             .params
             .iter()
@@ -60,7 +60,7 @@ impl Evaluation {
             };
         }
         scope.set("params", params);
-        match definition.conditions.verdict(&scope) {
+        match definition.conditions.evaluate(&scope) {
             Verdict::Met => {}
             Verdict::Unmet => return Vec::new(),
             Verdict::Failed(_) if definition.ignores_failures => return Vec::new(),

@@ -1,12 +1,8 @@
-//! Admission policies and their bindings, compiled when they change, and what they make of a write. This
-//! module evaluates ValidatingAdmissionPolicy, `mutating` evaluates MutatingAdmissionPolicy; both share
-//! matching, parameters, variables and conditions. Expressions are compiled and run by [`cel`](watchet_cel).
-//!
-//! # Definitions
-//!
-//! - *Decision*: what one validation of a policy, or a failure to get that far, comes to for one binding and
-//!   one parameter.
+//! Admission policies and their bindings, which are compiled when they change. This module evaluates
+//! ValidatingAdmissionPolicy, `mutating` evaluates MutatingAdmissionPolicy; both share matching, parameters,
+//! variables and conditions. [`cel`](watchet_cel) compiles and evaluates the expressions.
 
+mod denial;
 mod evaluate;
 mod gather;
 pub(super) mod mutating;
@@ -21,42 +17,28 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
-use super::error::{AdmissionError, about};
+use super::error::AdmissionError;
 use super::expressions::AuthorizerVariable;
 use super::matching::{Matched, Matcher};
 use super::request::AdmissionRequest;
 use super::webhook::review;
+use denial::Denial;
 use evaluate::Evaluation;
 use gather::{Failure, converted, gather, namespace};
-use read::Action;
 use scope::Seen;
-use watchet_api::{Status, StatusCause};
 use watchet_tasks::Tasks;
 
-/// A validation that does not hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Denial {
-    policy: String,
-    /// Empty when it did not get as far as one.
-    binding: String,
-    message: String,
-    /// Empty is `Invalid`.
-    reason: String,
-    deny: bool,
-    warn: bool,
-}
-
-/// Has `policies` judge `write`, by `until`.
+/// Evaluates `policies` for `write`. Evaluations that begin after `deadline` fail.
 ///
 /// # Errors
-/// One of them denies it.
+/// A policy denies the write.
 pub(super) async fn validate(
     tasks: &Tasks,
     cluster: &dyn Cluster,
     policies: &[Arc<Policy>],
     bindings: &[Arc<Binding>],
     write: &AdmissionRequest<'_>,
-    until: Instant,
+    deadline: Instant,
 ) -> Result<(), AdmissionError> {
     let mut gathering = Gathering {
         cluster,
@@ -74,9 +56,9 @@ pub(super) async fn validate(
         ..
     } = gathering;
     if !evaluations.is_empty() {
-        // An evaluation can take its budget's time, which is not the other requests'.
+        // An evaluation blocks its thread for as long as its budget allows.
         let evaluated = tasks.spawn_blocking("admission-policies", move || {
-            evaluate::denials(&evaluations, until)
+            evaluate::denials(&evaluations, deadline)
         });
         let evaluated = evaluated.await;
         denials.extend(evaluated.map_err(|error| AdmissionError::Internal(error.to_string()))?);
@@ -93,7 +75,7 @@ pub(super) async fn validate(
     }
 }
 
-/// What has to be found out of the cluster before policies can be evaluated.
+/// Collects what policies need from the cluster before their evaluation.
 struct Gathering<'a> {
     cluster: &'a dyn Cluster,
     write: &'a AdmissionRequest<'a>,
@@ -136,7 +118,7 @@ impl Gathering<'_> {
         }
     }
 
-    /// What the expressions see.
+    /// Returns the values of the variables.
     async fn seen(&mut self, matched: &Matched) -> Result<Seen, String> {
         let (cluster, write) = (self.cluster, self.write);
         let namespace = namespace(cluster, write, &mut self.matcher).await;
@@ -149,11 +131,15 @@ impl Gathering<'_> {
         })
     }
 
-    /// What becomes of a policy that cannot be asked is told by its failure policy.
+    /// Handles a policy that cannot be evaluated, by its failure policy.
     fn failed(&mut self, policy: &Policy, failure: Failure) {
         let (policy, why) = (&policy.definition, failure.why);
         if policy.ignores_failures {
-            tracing::warn!(policy = policy.name, why, "a policy is left out");
+            tracing::warn!(
+                policy = policy.name,
+                why,
+                "skipped a policy that cannot be evaluated"
+            );
             return;
         }
         self.denials.push(Denial {
@@ -164,52 +150,5 @@ impl Gathering<'_> {
             deny: true,
             warn: false,
         });
-    }
-}
-
-impl Denial {
-    fn of(policy: &Policy, binding: &Binding, message: String, reason: &str) -> Self {
-        let has = |action| binding.actions.contains(&action);
-        Self {
-            policy: policy.definition.name.clone(),
-            binding: binding.name.clone(),
-            message,
-            reason: reason.to_owned(),
-            deny: has(Action::Deny),
-            warn: has(Action::Warn),
-        }
-    }
-
-    fn refuse(self, write: &AdmissionRequest<'_>) -> AdmissionError {
-        let binding = match &*self.binding {
-            "" => String::new(),
-            name => format!(" with binding '{name}'"),
-        };
-        let told = format!(
-            "ValidatingAdmissionPolicy '{}'{binding} denied request: {}",
-            self.policy, self.message
-        );
-        let resource = write.resource.qualified();
-        let message = match write.name {
-            "" => format!("{resource} is forbidden: {told}"),
-            name => format!("{resource} {name:?} is forbidden: {told}"),
-        };
-        let reason = match &*self.reason {
-            "" => "Invalid",
-            reason => reason,
-        };
-        let code = match reason {
-            "Forbidden" => 403,
-            "Unauthorized" => 401,
-            "RequestEntityTooLarge" => 413,
-            _ => 422,
-        };
-        let mut details = about(&resource, write.name);
-        details.causes.push(StatusCause {
-            message: told,
-            ..StatusCause::default()
-        });
-        let status = Status::failure(code, reason, message).with_details(details);
-        AdmissionError::Denied(Box::new(status))
     }
 }

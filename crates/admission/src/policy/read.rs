@@ -72,7 +72,7 @@ impl Definition {
         Ok(Self {
             name,
             constraints: constraints(written.constraints.as_ref())?,
-            conditions: Conditions::read_with(&conditions, without_variables),
+            conditions: Conditions::with_variables(&conditions, without_variables),
             variables: needed(variables.collect(), named),
             param_kind: written.param_kind.map(|kind| {
                 GroupVersionKind::of(&serde_json::json!({

@@ -20,9 +20,9 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// A scope with these variables. Nothing is evaluated in it after `until`.
-    pub(super) fn scope(&self, until: Instant) -> Scope<'static> {
-        let mut scope = expressions::new_scope(until);
+    /// A scope with these variables. Nothing is evaluated in it after `deadline`.
+    pub(super) fn scope(&self, deadline: Instant) -> Scope<'static> {
+        let mut scope = expressions::new_scope(deadline);
         for (name, value) in [
             ("object", &self.object),
             ("oldObject", &self.old_object),

@@ -1,22 +1,17 @@
-//! `matchConditions`: expressions that must all be true for a webhook or a policy to be asked. One that is false
-//! decides, whatever others fail with.
+//! `matchConditions`: expressions that must all be true for a webhook or a policy to apply. If one is false, the
+//! errors of others are ignored.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
-use serde_json::Value;
-use tokio::time::Instant;
 
-use super::super::expressions::{self, AuthorizerVariable};
-use super::super::matching::Matched;
-use super::super::request::AdmissionRequest;
-use super::{Calling, review};
+use super::super::expressions;
 use watchet_cel::{Outcome, Program, Scope};
 
-/// Which variables there are.
+/// The variables of the match conditions of webhooks.
 pub(crate) const CONDITION_VARIABLES: [&str; 4] = ["object", "oldObject", "request", "authorizer"];
 
-/// Conditions, compiled.
+/// Compiled match conditions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Conditions(Arc<[Condition]>);
 
@@ -26,24 +21,30 @@ struct Condition {
     expression: Result<Program, String>,
 }
 
-/// What the conditions of somebody come to.
+/// The result of match conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All are true.
+    /// All conditions are true.
     Met,
-    /// One is false.
+    /// A condition is false.
     Unmet,
-    /// None is false, and some have no value.
+    /// No condition is false, and the evaluation of some failed.
     Failed(String),
 }
 
 impl Conditions {
-    pub(crate) fn read(written: &[MatchCondition]) -> Self {
-        Self::read_with(written, &CONDITION_VARIABLES)
+    /// Returns true if there are no conditions.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    /// The same where there are other variables.
-    pub(crate) fn read_with(written: &[MatchCondition], variables: &[&str]) -> Self {
+    /// Compiles the conditions of a webhook.
+    pub(crate) fn read(written: &[MatchCondition]) -> Self {
+        Self::with_variables(written, &CONDITION_VARIABLES)
+    }
+
+    /// Compiles conditions with these variables.
+    pub(crate) fn with_variables(written: &[MatchCondition], variables: &[&str]) -> Self {
         let conditions = written.iter().map(|condition| Condition {
             name: condition.name.clone(),
             expression: expressions::compile(&condition.expression, variables)
@@ -52,8 +53,8 @@ impl Conditions {
         Self(conditions.collect())
     }
 
-    /// What they come to in `scope`.
-    pub(crate) fn verdict(&self, scope: &Scope<'_>) -> Verdict {
+    /// Evaluates the conditions in `scope`.
+    pub(crate) fn evaluate(&self, scope: &Scope<'_>) -> Verdict {
         let mut failures = Vec::new();
         for condition in self.0.iter() {
             let outcome = match &condition.expression {
@@ -81,40 +82,4 @@ impl Conditions {
             _ => Verdict::Failed(format!("[{}]", failures.join(", "))),
         }
     }
-}
-
-/// What `conditions` come to for `write`, as long as there is time for it. Those of no webhook cost nothing.
-pub(super) async fn check(
-    calling: &Calling<'_>,
-    conditions: &Conditions,
-    write: &AdmissionRequest<'_>,
-    matched: &Matched,
-) -> Verdict {
-    if conditions.0.is_empty() {
-        return Verdict::Met;
-    }
-    let conditions = conditions.clone();
-    let values = [
-        write.object.clone().into_owned(),
-        write.old_object.clone().into_owned(),
-        review::request(write, matched),
-    ];
-    let authorizer = AuthorizerVariable::new(write, calling.cluster.authorizer());
-    let until = calling.until;
-    let evaluated = calling.tasks.spawn_blocking("match-conditions", move || {
-        let mut scope = scope_of(&values, until);
-        authorizer.set_in(&mut scope);
-        conditions.verdict(&scope)
-    });
-    evaluated
-        .await
-        .unwrap_or_else(|error| Verdict::Failed(format!("it cannot be evaluated: {error}")))
-}
-
-fn scope_of(values: &[Value; 3], until: Instant) -> Scope<'static> {
-    let mut scope = expressions::new_scope(until);
-    for (name, value) in CONDITION_VARIABLES.iter().zip(values) {
-        scope.set(name, value);
-    }
-    scope
 }

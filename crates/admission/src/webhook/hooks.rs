@@ -12,7 +12,7 @@ use super::super::client::ClientConfig;
 use super::super::matching::Constraints;
 use super::super::rules::Rule;
 use super::super::selector;
-use super::Conditions;
+use super::conditions::Conditions;
 
 /// How long a webhook may take that does not say so.
 const TIMEOUT_SECONDS: i32 = 10;

@@ -1,4 +1,4 @@
-//! Mutating webhooks: one after the other, and in the second round those that are due again.
+//! Mutating webhooks: called one after the other; in the second round only those that must be reinvoked.
 
 use std::borrow::Cow;
 
@@ -6,47 +6,50 @@ use super::super::error::AdmissionError;
 use super::super::matching::Matcher;
 use super::super::reinvocation::{Calls, Reinvocation};
 use super::super::request::AdmissionRequest;
-use super::{Calling, Due, Hook};
+use super::call_context::{CallContext, MatchedHook};
+use super::hooks::Hook;
 
-/// Asks each of `hooks` that is about `write` and due in this round. The object becomes what they make of it.
-/// A webhook is known by its place in the list.
+/// Calls each of `hooks` that matches `write` and is due in this round. Applies their patches to the object. The
+/// index in the list identifies a webhook.
 pub(crate) async fn mutate(
-    calling: &Calling<'_>,
+    context: &CallContext<'_>,
     hooks: &[Hook],
     write: &mut AdmissionRequest<'_>,
     (reinvocation, calls): (&mut Reinvocation, &mut Calls<usize>),
 ) -> Result<(), AdmissionError> {
     calls.begin(&write.object);
     let mut matcher = Matcher::new();
-    for (place, hook) in hooks.iter().enumerate() {
-        if !calls.is_due(reinvocation, &place) {
+    for (index, hook) in hooks.iter().enumerate() {
+        if !calls.is_due(reinvocation, &index) {
             continue;
         }
-        let Some(due) = calling.due(hook, &mut matcher, write).await? else {
+        let Some(matched) = context.match_hook(hook, &mut matcher, write).await? else {
             continue;
         };
-        if ask(calling, &due, write).await? {
+        if call(context, &matched, write).await? {
             calls.changed();
             reinvocation.require();
         }
         if hook.is_reinvocable {
-            calls.called(place);
+            calls.called(index);
         }
     }
     calls.end(&write.object);
     Ok(())
 }
 
-/// Whether the webhook has changed the object.
-async fn ask(
-    calling: &Calling<'_>,
-    due: &Due<'_>,
+/// Calls a webhook and applies its patch. Returns true if the object has changed.
+async fn call(
+    context: &CallContext<'_>,
+    matched: &MatchedHook<'_>,
     write: &mut AdmissionRequest<'_>,
 ) -> Result<bool, AdmissionError> {
     let internal = |why: String| AdmissionError::Internal(why);
-    let seen = calling.seen(&due.matched, write, &write.object).await;
-    let seen = seen.map_err(internal)?;
-    let Some(verified) = calling.ask(due, write, &seen, true).await? else {
+    let object = context
+        .converted(&matched.matched, write, &write.object)
+        .await;
+    let object = object.map_err(internal)?;
+    let Some(verified) = context.call(matched, write, &object, true).await? else {
         return Ok(false);
     };
     if verified.patch.is_empty() {
@@ -61,14 +64,14 @@ async fn ask(
         return Err(internal(format!(
             "admission webhook {:?} attempted to modify the object, which is not supported for \
              this operation",
-            due.hook.name
+            matched.hook.name
         )));
     }
-    let kind = &due.matched.kind;
-    let patched = calling.cluster.patched(write, kind, seen, patch).await;
+    let kind = &matched.matched.kind;
+    let patched = context.cluster.patched(write, kind, object, patch).await;
     let mut patched = patched.map_err(internal)?;
     if *kind != write.kind {
-        let back = calling.cluster.convert(patched, &write.kind).await;
+        let back = context.cluster.convert(patched, &write.kind).await;
         patched = back.map_err(internal)?;
     }
     let changed = patched != *write.object;

@@ -1,36 +1,39 @@
-//! Validating webhooks: all that are about a write are asked at the same time, and all are waited for.
+//! Validating webhooks: all that match a write are called concurrently.
 
 use futures_util::future::join_all;
 
 use super::super::error::AdmissionError;
 use super::super::matching::Matcher;
 use super::super::request::AdmissionRequest;
-use super::{Calling, Due, Hook};
+use super::call_context::{CallContext, MatchedHook};
+use super::hooks::Hook;
 
-/// Asks each of `hooks` that is about `write`.
+/// Calls each of `hooks` that matches `write`.
 ///
 /// # Errors
-/// The first refusal, in the order of the hooks.
+/// The first denial, in the order of the hooks.
 pub(crate) async fn validate(
-    calling: &Calling<'_>,
+    context: &CallContext<'_>,
     hooks: &[Hook],
     write: &AdmissionRequest<'_>,
 ) -> Result<(), AdmissionError> {
     let mut matcher = Matcher::new();
-    let mut due = Vec::new();
+    let mut matched = Vec::new();
     for hook in hooks {
-        due.extend(calling.due(hook, &mut matcher, write).await?);
+        matched.extend(context.match_hook(hook, &mut matcher, write).await?);
     }
-    let answers = join_all(due.iter().map(|due| ask(calling, due, write))).await;
-    answers.into_iter().collect()
+    let results = join_all(matched.iter().map(|matched| call(context, matched, write))).await;
+    results.into_iter().collect()
 }
 
-async fn ask(
-    calling: &Calling<'_>,
-    due: &Due<'_>,
+async fn call(
+    context: &CallContext<'_>,
+    matched: &MatchedHook<'_>,
     write: &AdmissionRequest<'_>,
 ) -> Result<(), AdmissionError> {
-    let seen = calling.seen(&due.matched, write, &write.object).await;
-    let seen = seen.map_err(AdmissionError::Internal)?;
-    calling.ask(due, write, &seen, false).await.map(drop)
+    let object = context
+        .converted(&matched.matched, write, &write.object)
+        .await;
+    let object = object.map_err(AdmissionError::Internal)?;
+    context.call(matched, write, &object, false).await.map(drop)
 }

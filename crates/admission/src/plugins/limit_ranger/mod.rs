@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
-use super::super::request::{AdmissionRequest, Operation};
+use super::super::request::{AdmissionRequest, Operation, Request};
+use super::plugin::AdmissionPlugin;
 use super::resources::{Bound, ResourceList, aggregate, parse, sum_of_containers};
-use super::{AdmissionPlugin, Request};
 use watchet_schema::Quantity;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";

@@ -16,8 +16,8 @@ pub(super) use self::configuration::PodSecurityConfiguration;
 use self::level::{Level, LevelVersion, Policy};
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
-use super::super::request::{AdmissionRequest, Operation};
-use super::{AdmissionPlugin, Request};
+use super::super::request::{AdmissionRequest, Operation, Request};
+use super::plugin::AdmissionPlugin;
 use watchet_api::StatusCause;
 
 /// Resources whose objects contain a pod template, and where in them it is.
@@ -143,7 +143,7 @@ impl PodSecurity {
         if is_update && !is_significant(&attributes.old_object["spec"], &pod["spec"]) {
             return Ok(());
         }
-        self.evaluate(attributes, policy, &problems, pod_of(pod), Enforce::Yes)
+        self.evaluate(attributes, policy, &problems, Pod::of(pod), Enforce::Yes)
     }
 
     async fn validate_template(
@@ -182,7 +182,13 @@ impl PodSecurity {
         if problems.is_empty() && levels == [Level::Privileged; 2] {
             return Ok(());
         }
-        self.evaluate(attributes, policy, &problems, pod_of(template), Enforce::No)
+        self.evaluate(
+            attributes,
+            policy,
+            &problems,
+            Pod::of(template),
+            Enforce::No,
+        )
     }
 
     /// Refuses a pod that violates what `policy` enforces, records violations of what it audits, and warns.
@@ -310,13 +316,6 @@ fn would_violate(level: LevelVersion, pod: Pod<'_>) -> Option<String> {
         let details = details(&violated);
         format!("would violate PodSecurity \"{level}\": {details}")
     })
-}
-
-fn pod_of(template: &Value) -> Pod<'_> {
-    Pod {
-        metadata: &template["metadata"],
-        spec: &template["spec"],
-    }
 }
 
 /// Returns true if an update changes an image or adds a container. Nothing else that can be changed of a pod

@@ -1,5 +1,5 @@
-//! What the pods of a namespace violate of a level that it is to enforce from now on. They keep running, so that
-//! these are warnings.
+//! The violations by a namespace's existing pods when its enforced level changes. The pods continue to run, so the
+//! violations are warnings.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -7,9 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::checks::{reasons, violations};
+use super::checks::{Pod, reasons, violations};
 use super::level::{LABEL_PREFIX, Level, LevelVersion, Policy};
-use super::pod_of;
 use crate::cluster::{Cluster, Freshness, GroupResource};
 
 /// How many pods are checked at most, and for how long.
@@ -45,7 +44,7 @@ pub(super) async fn warnings(
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     let mut checked = 0;
     for pod in pods.iter().take(PODS_MAX) {
-        let violated = violations(level, pod_of(pod));
+        let violated = violations(level, Pod::of(pod));
         if !violated.is_empty() {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
             let group = groups.entry(reasons(&violated)).or_insert_with(|| Group {

@@ -24,9 +24,9 @@ use self::evaluator::Evaluator;
 pub(super) use self::limited::LimitedResources;
 use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
-use super::super::request::{AdmissionRequest, Operation};
+use super::super::request::{AdmissionRequest, Operation, Request};
+use super::plugin::AdmissionPlugin;
 use super::resources::ResourceList;
-use super::{AdmissionPlugin, Request};
 
 pub use self::usage::QuotaUsage;
 

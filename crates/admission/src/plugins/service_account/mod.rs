@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use super::super::cluster::{Cluster, GroupResource};
 use super::super::error::AdmissionError;
-use super::super::request::{AdmissionRequest, Operation};
-use super::{AdmissionPlugin, Request, name_of};
+use super::super::request::{AdmissionRequest, Operation, Request};
+use super::object::{list, name_of};
+use super::plugin::AdmissionPlugin;
 
 const ACCOUNTS: GroupResource<'static> = GroupResource::new("", "serviceaccounts");
 
@@ -98,10 +99,6 @@ fn updates_ephemeral_containers(request: Request<'_>) -> bool {
 
 fn is_mirror(pod: &Value) -> bool {
     pod["metadata"]["annotations"].get(MIRROR).is_some()
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 fn account_name(pod: &Value) -> &str {

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::name_of;
-use super::list;
+use super::super::object::{list, name_of};
 
 /// Where volumes refer to secrets.
 const VOLUME_SECRETS: [&str; 10] = [

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::list;
+use super::super::object::list;
 use watchet_api::names;
 
 const NAME_PREFIX: &str = "kube-api-access-";

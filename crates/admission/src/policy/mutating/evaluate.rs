@@ -23,19 +23,19 @@ pub(super) enum Step {
 }
 
 /// Evaluates the mutation of `policy` at `index`, and before the first one the match conditions. Nothing is
-/// evaluated after `until`.
+/// evaluated after `deadline`.
 pub(super) fn step(
     policy: &MutatingPolicy,
     index: usize,
     seen: &Seen,
     params: &Value,
-    until: Instant,
+    deadline: Instant,
 ) -> Step {
-    let outer = seen.scope(until);
+    let outer = seen.scope(deadline);
     let mut scope = outer.inner();
     scope.set("params", params);
     if index == 0 {
-        match policy.definition.conditions.verdict(&scope) {
+        match policy.definition.conditions.evaluate(&scope) {
             Verdict::Met => {}
             Verdict::Unmet => return Step::Unmatched,
             Verdict::Failed(why) => return Step::Unmatchable(why),

@@ -63,7 +63,7 @@ pub(crate) struct Mutating<'a> {
     pub(crate) cluster: &'a dyn Cluster,
     pub(crate) policies: &'a [Arc<MutatingPolicy>],
     pub(crate) bindings: &'a [Arc<Binding>],
-    pub(crate) until: Instant,
+    pub(crate) deadline: Instant,
 }
 
 impl Mutating<'_> {
@@ -83,7 +83,7 @@ impl Mutating<'_> {
         calls.begin(&write.object);
         let mut round = Round {
             mutating: self,
-            until: self.until.min(Instant::now() + EVALUATIONS_MAX),
+            deadline: self.deadline.min(Instant::now() + EVALUATIONS_MAX),
             reinvocation,
             calls,
             failures: Vec::new(),
@@ -120,7 +120,7 @@ impl Failed {
 
 struct Round<'a> {
     mutating: Mutating<'a>,
-    until: Instant,
+    deadline: Instant,
     reinvocation: &'a mut Reinvocation,
     calls: &'a mut Calls<Invocation>,
     failures: Vec<Failed>,
@@ -273,8 +273,8 @@ impl Round<'_> {
         params: &Arc<Value>,
         subject: Subject,
     ) -> Result<(Subject, Step), AdmissionError> {
-        let until = self.until;
-        if Instant::now() >= until {
+        let deadline = self.deadline;
+        if Instant::now() >= deadline {
             let why = "validation failed due to running out of cost budget, no further validation rules \
                        will be run";
             return Ok((subject, Step::Failed(why.to_owned())));
@@ -284,7 +284,7 @@ impl Round<'_> {
             .mutating
             .tasks
             .spawn_blocking("admission-policies", move || {
-                let step = evaluate::step(&policy, index, &subject.seen, &params, until);
+                let step = evaluate::step(&policy, index, &subject.seen, &params, deadline);
                 (subject, step)
             });
         let evaluated = evaluated.await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{
+use super::pod::{
     Pod, Violation, containers, counted, items, plural, quoted, setters, sorted, text, uses,
     violation,
 };

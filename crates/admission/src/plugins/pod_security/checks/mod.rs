@@ -1,35 +1,17 @@
-//! The checks of the Pod Security Standards: which of them a level of a version consists of, and what a pod
-//! violates of it. The texts are upstream's.
+//! The checks of the Pod Security Standards: the checks of each level and version, and their violations by a pod. The
+//! texts are upstream's.
 
 mod baseline;
+mod pod;
 mod profiles;
 mod restricted;
 
-use std::collections::BTreeSet;
-
-use serde_json::Value;
-
 use super::level::{Level, LevelVersion, Version};
-
-/// A pod, or what a workload makes its pods of.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Pod<'a> {
-    pub(super) metadata: &'a Value,
-    pub(super) spec: &'a Value,
-}
-
-/// What a pod violates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Violation {
-    /// What kind of violation it is.
-    pub(super) reason: String,
-    /// Where it is in this pod.
-    pub(super) detail: String,
-}
+pub(super) use pod::{Pod, Violation};
 
 type Check = fn(Pod<'_>) -> Option<Violation>;
 
-/// A check as it has been since a minor version.
+/// The implementation of a check from a minor version on.
 struct Versioned {
     since: u64,
     check: Check,
@@ -123,7 +105,7 @@ const CHECKS: &[Entry] = &[
     ]),
 ];
 
-/// Returns what `pod` violates of a level.
+/// Returns the violations of a level by `pod`.
 pub(super) fn violations(policy: LevelVersion, pod: Pod<'_>) -> Vec<Violation> {
     let minor = match policy.version {
         Version::Minor(minor) => minor,
@@ -158,89 +140,6 @@ pub(super) fn details(violations: &[Violation]) -> String {
 pub(super) fn reasons(violations: &[Violation]) -> String {
     let each: Vec<&str> = violations.iter().map(|v| v.reason.as_str()).collect();
     each.join(", ")
-}
-
-fn violation(reason: &str, detail: String) -> Option<Violation> {
-    Some(Violation {
-        reason: reason.to_owned(),
-        detail,
-    })
-}
-
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-impl<'a> Pod<'a> {
-    /// All containers: those that initialize it, the main ones, and those that were added to debug it.
-    fn containers(self) -> impl Iterator<Item = &'a Value> {
-        let spec = self.spec;
-        let kinds = ["initContainers", "containers", "ephemeralContainers"];
-        kinds.into_iter().flat_map(|kind| items(&spec[kind]))
-    }
-
-    /// The names of those containers that `is_bad` holds for.
-    fn names(self, mut is_bad: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
-        let bad = self.containers().filter(|container| is_bad(container));
-        bad.map(|container| text(&container["name"])).collect()
-    }
-
-    fn annotation(self, name: &str) -> Option<&'a str> {
-        self.metadata["annotations"].get(name)?.as_str()
-    }
-
-    fn is_for_windows(self) -> bool {
-        self.spec["os"]["name"] == "windows"
-    }
-
-    fn has_user_namespace(self) -> bool {
-        self.spec["hostUsers"] == false
-    }
-}
-
-/// `container "a"`, `containers "a", "b"`
-fn containers(names: &[&str]) -> String {
-    counted("container", names)
-}
-
-/// The noun, in the plural if there are not one, and the names.
-fn counted(noun: &str, names: &[&str]) -> String {
-    format!("{} {}", plural(noun, names.len()), quoted(names))
-}
-
-fn plural(noun: &str, count: usize) -> String {
-    match count {
-        1 => noun.to_owned(),
-        _ => format!("{noun}s"),
-    }
-}
-
-/// The verb for so many subjects.
-fn uses(count: usize) -> &'static str {
-    match count {
-        1 => "uses",
-        _ => "use",
-    }
-}
-
-fn quoted<T: AsRef<str>>(names: &[T]) -> String {
-    let each = names.iter().map(|name| format!("\"{}\"", name.as_ref()));
-    each.collect::<Vec<_>>().join(", ")
-}
-
-fn sorted<'a>(names: &BTreeSet<&'a str>) -> Vec<&'a str> {
-    names.iter().copied().collect()
-}
-
-/// Who sets something wrong: the pod, or containers, or both.
-fn setters(pod: bool, names: &[&str]) -> Vec<String> {
-    let pod = pod.then(|| "pod".to_owned());
-    let of_containers = (!names.is_empty()).then(|| containers(names));
-    pod.into_iter().chain(of_containers).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Pod, Violation, containers, counted, plural, quoted, setters, text, violation};
+use super::pod::{Pod, Violation, containers, counted, plural, quoted, setters, text, violation};
 
 const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";

@@ -1,6 +1,6 @@
 //! Every check with pods that pass and pods that do not, and what levels of which versions consist of.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::level::Policy;
 use super::*;
