@@ -78,6 +78,8 @@ pub struct HttpConfig {
     pub tokens: Arc<TokenAuthenticator>,
     /// The registry of metrics, served at `/metrics`.
     pub metrics: Arc<Metrics>,
+    /// The commit of the build, served at `/version`; empty if it is unknown.
+    pub git_commit: &'static str,
 }
 
 impl HttpConfig {
@@ -92,6 +94,7 @@ impl HttpConfig {
             write_timeout: WRITE_DEADLINE,
             tokens,
             metrics,
+            git_commit: "",
         }
     }
 }

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use crate::registry::Registry;
 
 pub use config::{HealthCheck, HttpConfig};
-pub(crate) use endpoints::version::git_version;
+pub use endpoints::version::git_version;
 pub use request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 pub use response::guarded_body::GuardedBody;
 pub use response::send_deadline::SendDeadline;

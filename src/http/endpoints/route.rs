@@ -37,7 +37,7 @@ pub(crate) async fn document(
             return discover(state, parts, segments == ["api"]);
         }
         [""] => Some(root(state)),
-        ["version"] => Some(version::version()),
+        ["version"] => Some(version::version(state.config.git_commit)),
         [".well-known", "openid-configuration"] => {
             let issuer = state.config.tokens.issuer();
             Some(issuer.configuration_document(address(parts)))

@@ -7,6 +7,7 @@ pub(super) mod pki;
 mod token_issuer;
 
 pub(super) mod build;
+mod git_commit;
 mod open_error;
 mod open_etcd;
 mod open_storage;

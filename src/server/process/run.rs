@@ -14,6 +14,7 @@ use crate::http::{self, HealthCheck, HttpConfig};
 use crate::registry::Registry;
 use crate::server::process::build::{Done, SecurePort, Server};
 use crate::server::process::files::DataDir;
+use crate::server::process::git_commit::GIT_COMMIT;
 use crate::server::process::quotas::BuiltinQuotas;
 use crate::server::transport::handler::service_account_router;
 use crate::server::transport::listen;
@@ -100,6 +101,7 @@ impl Server {
                 storage_check(storage),
                 bootstrap_check(bootstrap_seen.clone()),
             ],
+            git_commit: GIT_COMMIT,
             ..HttpConfig::new(self.tokens, self.metrics)
         };
         let router = http::router(Arc::clone(&registry), config);
