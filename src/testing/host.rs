@@ -11,9 +11,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::manifests::{self, ManifestError};
 use crate::server::{EmbeddedServer, EmbeddedServerError};
 use crate::tasks::{DrainTimeout, TaskFailed};
+use crate::testing::manifests::{self, ManifestError};
 
 /// The number of worker threads: one works while another waits for the disk.
 const WORKERS: usize = 2;

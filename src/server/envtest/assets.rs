@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use super::{ETCD, KUBE_APISERVER};
 use crate::server::config::setting_value::ConfigError;
+use crate::server::envtest::program::{ETCD, KUBE_APISERVER};
 use crate::server::process::announce::shell_word;
 
 const KUBECTL: &str = "kubectl";

@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::store::{self, Store};
 use crate::api::{ResourceVersion, StorageKey};
+use crate::server::envtest::store::{self, Store};
 use crate::storage::{
     KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
 };

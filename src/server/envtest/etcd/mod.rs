@@ -2,8 +2,6 @@
 //! its objects, returns its path to that, and serves /health. It accepts etcd's flags. It does not
 //! serve the etcd API; every other request gets an error that says so.
 
-mod flags;
-
 use std::ffi::OsString;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
@@ -17,11 +15,12 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::command_line::{self, CommandLine};
-use super::store::{self, Store};
 use crate::api::UserInfo;
 use crate::server::config::server_config::{LogConfig, LogFormat};
 use crate::server::config::setting_value::ConfigError;
+use crate::server::envtest::command_line::{self, CommandLine};
+use crate::server::envtest::store::{self, Store};
+use crate::server::envtest::{etcd_flags, program};
 use crate::server::process::build::BuildError;
 use crate::server::process::files::DataDir;
 use crate::server::transport::listen;
@@ -77,7 +76,7 @@ pub(in crate::server) struct RunningEtcd {
 pub(in crate::server) fn parse(
     arguments: impl Iterator<Item = OsString>,
 ) -> Result<Invocation, ConfigError> {
-    let flags = flags::all();
+    let flags = etcd_flags::all();
     let line = CommandLine::parse(&flags, arguments.skip(1)).map_err(ConfigError::new)?;
     if line.is_true("help") {
         return Ok(Invocation::Print(command_line::help(ABOUT, &flags)));
@@ -187,7 +186,7 @@ impl Etcd {
     /// # Errors
     /// The data directory or a port is in use or cannot be used.
     pub(in crate::server) fn start(self) -> Result<RunningEtcd, BuildError> {
-        super::log_ignored(&self.ignored);
+        program::log_ignored(&self.ignored);
         let data_dir = DataDir::lock(&self.data_dir)?;
         if data_dir.path.join("member").exists() {
             return Err(ConfigError::new(format_args!(

@@ -43,7 +43,7 @@ fn the_help_lists_every_flag() {
     let Ok(Invocation::Print(text)) = parsed(&["--help"]) else {
         panic!("--help prints");
     };
-    for flag in flags::all() {
+    for flag in etcd_flags::all() {
         let short = flag.short.map(|c| format!("-{c}, ")).unwrap_or_default();
         let head = format!("{short}--{}", flag.name);
         let lists = |line: &str| {
@@ -59,7 +59,7 @@ fn the_help_lists_every_flag() {
 
 #[test]
 fn flags_are_unique() {
-    let mut names: Vec<&str> = flags::all().iter().map(|flag| flag.name).collect();
+    let mut names: Vec<&str> = etcd_flags::all().iter().map(|flag| flag.name).collect();
     let count = names.len();
     names.sort_unstable();
     names.dedup();

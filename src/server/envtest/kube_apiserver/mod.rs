@@ -2,22 +2,20 @@
 //! configuration. Flags without a counterpart are accepted and logged; unsupported flags whose
 //! effect matters are rejected.
 
-mod flags;
-
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::command_line::{self, CommandLine};
-use super::store;
 use crate::controllers;
 use crate::http;
 use crate::server::config::flags::Spec;
 use crate::server::config::server_config::{Config, StorageConfig};
 use crate::server::config::setting_value::{ConfigError, Source};
 use crate::server::config::settings::Settings;
+use crate::server::envtest::command_line::{self, CommandLine};
+use crate::server::envtest::{kube_apiserver_flags, program, store};
 use crate::server::process::files::{self, PRIVATE, PUBLIC};
 use crate::server::process::pki;
 
@@ -63,7 +61,7 @@ pub(in crate::server) struct ApiServer {
 pub(in crate::server) fn parse(
     arguments: impl Iterator<Item = OsString>,
 ) -> Result<Invocation, ConfigError> {
-    let flags = flags::all();
+    let flags = kube_apiserver_flags::all();
     let line = CommandLine::parse(&flags, arguments.skip(1)).map_err(ConfigError::new)?;
     if line.is_true("help") {
         return Ok(Invocation::Print(command_line::help(ABOUT, &flags)));
@@ -111,7 +109,7 @@ pub(in crate::server) fn parse(
 impl ApiServer {
     /// Logs requested features that the server does not have.
     pub(in crate::server) fn log_ignored(&self) {
-        super::log_ignored(&self.ignored);
+        program::log_ignored(&self.ignored);
         tracing::info!("no authorization: every authenticated user may do everything");
     }
 

@@ -85,7 +85,7 @@ fn an_existing_certificate_is_used() {
 
 #[test]
 fn flags_are_unique_and_those_of_settings_have_an_effect() {
-    let flags = flags::all();
+    let flags = kube_apiserver_flags::all();
     let specs = crate::server::config::flags::specs();
     for (index, flag) in flags.iter().enumerate() {
         let twice = flags[..index].iter().any(|other| other.name == flag.name);

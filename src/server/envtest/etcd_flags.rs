@@ -1,6 +1,6 @@
 //! The flags of etcd 3.5 and 3.6: names, types, and the help of those with an effect.
 
-use super::super::command_line::{Flag, Kind};
+use crate::server::envtest::command_line::{Flag, Kind};
 
 /// Flags with an effect.
 const SERVED: &[Flag] = &[

@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::super::command_line::{Flag, Kind};
 use crate::server::config::flags::{Spec, specs};
+use crate::server::envtest::command_line::{Flag, Kind};
 
 /// Flags with an effect. A flag with the name of a setting sets it.
 const SERVED: &[Flag] = &[
