@@ -130,15 +130,17 @@ impl Findings {
             let wrong = self.wrong(kind.name);
             let status = if wrong.is_some() { "True" } else { "False" };
             let (reason, message) = wrong.unwrap_or((kind.well, kind.message.to_owned()));
-            let known = after.iter_mut().find(|known| known["type"] == kind.name);
-            match known {
-                Some(known) => {
-                    if known["status"] != status {
-                        known["lastTransitionTime"] = now();
+            let condition = after
+                .iter_mut()
+                .find(|condition| condition["type"] == kind.name);
+            match condition {
+                Some(condition) => {
+                    if condition["status"] != status {
+                        condition["lastTransitionTime"] = now();
                     }
-                    known["status"] = status.into();
-                    known["reason"] = reason.into();
-                    known["message"] = message.into();
+                    condition["status"] = status.into();
+                    condition["reason"] = reason.into();
+                    condition["message"] = message.into();
                 }
                 None => after.push(json!({
                     "type": kind.name,

@@ -97,9 +97,9 @@ impl ObjectMaintainer {
     /// Returns a merge patch with the missing content of `object`; `None` if it is complete.
     fn lacks(&self, object: &Value) -> Option<Value> {
         let certificate = self.managed.certificate.as_deref()?;
-        let known = object["data"][CERTIFICATE].as_str().unwrap_or_default();
-        let lacks = !known.contains(certificate);
-        lacks.then(|| json!({"data": {CERTIFICATE: format!("{known}{certificate}")}}))
+        let published = object["data"][CERTIFICATE].as_str().unwrap_or_default();
+        let lacks = !published.contains(certificate);
+        lacks.then(|| json!({"data": {CERTIFICATE: format!("{published}{certificate}")}}))
     }
 
     async fn reconcile(&self, namespace: &str) -> Result<Next, ApiError> {

@@ -140,10 +140,10 @@ impl GarbageCollector {
             more
         });
         let mut reached = self.reached.subscribe();
-        let there = reached.wait_for(|reached| *reached >= version);
-        match tokio::time::timeout(CATCH_UP_MAX, there).await {
-            Ok(there) => {
-                there.expect("the sender lives in `self`");
+        let waited = reached.wait_for(|reached| *reached >= version);
+        match tokio::time::timeout(CATCH_UP_MAX, waited).await {
+            Ok(waited) => {
+                waited.expect("the sender lives in `self`");
                 Ok(true)
             }
             Err(_) => Ok(false),

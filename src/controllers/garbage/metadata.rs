@@ -66,8 +66,8 @@ impl<'a> Metadata<'a> {
     /// Reads the metadata of `object`. Metadata in a form that no API server writes is ignored.
     pub(super) fn of(object: &'a Object) -> Self {
         let body = object.body_slice();
-        let says = |member: &str| memmem::find(body, member.as_bytes()).is_some();
-        if says("\"ownerReferences\"") || says("\"deletionTimestamp\"") {
+        let contains = |member: &str| memmem::find(body, member.as_bytes()).is_some();
+        if contains("\"ownerReferences\"") || contains("\"deletionTimestamp\"") {
             match serde_json::from_slice::<Body<'_>>(body) {
                 Ok(body) => return body.metadata,
                 Err(error) => {

@@ -39,8 +39,8 @@ impl Claims {
             FollowerEvent::SyncStarted | FollowerEvent::SyncComplete => return,
         };
         // Most pods have no claims, and pods change often.
-        let says = |word: &[u8]| memmem::find(pod.body_slice(), word).is_some();
-        if !says(b"\"persistentVolumeClaim\"") && !says(b"\"ephemeral\"") {
+        let contains = |word: &[u8]| memmem::find(pod.body_slice(), word).is_some();
+        if !contains(b"\"persistentVolumeClaim\"") && !contains(b"\"ephemeral\"") {
             return;
         }
         let value = parse(&pod);

@@ -45,11 +45,11 @@ impl Protector {
     pub(super) fn handle_events(&self, events: Vec<FollowerEvent>) {
         for event in events {
             if let FollowerEvent::Object(object) = event {
-                let says =
+                let contains =
                     |word: &str| memmem::find(object.body_slice(), word.as_bytes()).is_some();
                 let has_finalizer =
-                    says(protection_finalizer(self.group, self.plural).unwrap_or_default());
-                if says("\"deletionTimestamp\"") || !has_finalizer {
+                    contains(protection_finalizer(self.group, self.plural).unwrap_or_default());
+                if contains("\"deletionTimestamp\"") || !has_finalizer {
                     self.queue.add(object.key().clone());
                 }
             }

@@ -239,10 +239,10 @@ fn respond(
     content_type: &'static str,
 ) -> Response {
     let etag = format!("\"{}\"", cached.hash);
-    let known = request.headers.get_all(IF_NONE_MATCH).iter();
-    let known = known.filter_map(|value| value.to_str().ok());
-    let mut known = known.flat_map(|value| value.split(',').map(str::trim));
-    let mut response = if known.any(|tag| tag == etag || tag == "*") {
+    let etags = request.headers.get_all(IF_NONE_MATCH).iter();
+    let etags = etags.filter_map(|value| value.to_str().ok());
+    let mut etags = etags.flat_map(|value| value.split(',').map(str::trim));
+    let mut response = if etags.any(|tag| tag == etag || tag == "*") {
         response(StatusCode::NOT_MODIFIED, content_type, Body::empty())
     } else if accepts_gzip(request.headers) {
         let body = Body::from(cached.gzip.clone());

@@ -56,7 +56,7 @@ pub(in crate::server) fn file_key_of(flag: &str) -> String {
 
 impl SettingValue {
     /// Returns the value, or `None` if it is empty.
-    pub(in crate::server) fn given(&self) -> Option<Self> {
+    pub(in crate::server) fn non_empty(&self) -> Option<Self> {
         (!self.text.is_empty()).then(|| self.clone())
     }
 

@@ -51,7 +51,7 @@ impl TokenConfig {
             path: PathBuf::from(path),
             given: key_files.clone(),
         };
-        let signing = flags.service_account_signing_key_file.given();
+        let signing = flags.service_account_signing_key_file.non_empty();
         Ok(Self {
             issuers: list(&issuers),
             audiences: list(&flags.api_audiences),

@@ -138,12 +138,12 @@ impl Config {
         let listen = listen(flags)?;
         let serving_certificate =
             certificate_files(&flags.tls_cert_file, &flags.tls_private_key_file)?;
-        let file = |value: &SettingValue| value.given().map(FileSetting::new);
+        let file = |value: &SettingValue| value.non_empty().map(FileSetting::new);
         let data_dir = PathBuf::from(flags.data_dir.text.clone());
-        let kubeconfig = flags
-            .write_kubeconfig
-            .given()
-            .map_or_else(|| data_dir.join("kubeconfig"), |given| given.text.into());
+        let kubeconfig = flags.write_kubeconfig.non_empty().map_or_else(
+            || data_dir.join("kubeconfig"),
+            |setting| setting.text.into(),
+        );
         if kubeconfig.is_dir() {
             let problem = format_args!("{} is a directory: give a file", kubeconfig.display());
             return Err(flags.write_kubeconfig.clone().error(problem));
@@ -173,9 +173,9 @@ impl Config {
 }
 
 fn listen(flags: &Flags) -> Result<Listen, ConfigError> {
-    let given = flags.bind_address.clone();
-    let address: IpAddr = given.text.parse().map_err(|_| {
-        given.error("must be an IP address such as 127.0.0.1, ::1 or 0.0.0.0, without a port")
+    let setting = flags.bind_address.clone();
+    let address: IpAddr = setting.text.parse().map_err(|_| {
+        setting.error("must be an IP address such as 127.0.0.1, ::1 or 0.0.0.0, without a port")
     })?;
     let secure = flags.secure_port.clone();
     let secure_port = port(
@@ -207,36 +207,36 @@ fn listen(flags: &Flags) -> Result<Listen, ConfigError> {
     })
 }
 
-fn port(given: &SettingValue, problem: &str) -> Result<u16, ConfigError> {
-    given.text.parse().map_err(|_| given.error(problem))
+fn port(setting: &SettingValue, problem: &str) -> Result<u16, ConfigError> {
+    setting.text.parse().map_err(|_| setting.error(problem))
 }
 
 fn certificate_files(
     certificate: &SettingValue,
     key: &SettingValue,
 ) -> Result<Option<CertificateFiles>, ConfigError> {
-    let needs = |given: &SettingValue, other: &SettingValue| {
-        given.error(format_args!("needs --{} too", other.flag))
+    let needs = |setting: &SettingValue, other: &SettingValue| {
+        setting.error(format_args!("needs --{} too", other.flag))
     };
-    match (certificate.given(), key.given()) {
+    match (certificate.non_empty(), key.non_empty()) {
         (Some(certificate), Some(key)) => Ok(Some(CertificateFiles {
             certificate: FileSetting::new(certificate),
             key: FileSetting::new(key),
         })),
         (None, None) => Ok(None),
-        (Some(given), None) => Err(needs(&given, key)),
-        (None, Some(given)) => Err(needs(&given, certificate)),
+        (Some(setting), None) => Err(needs(&setting, key)),
+        (None, Some(setting)) => Err(needs(&setting, certificate)),
     }
 }
 
 fn storage(flags: &Flags) -> Result<StorageConfig, ConfigError> {
     let kind = flags.storage.clone();
-    let given = flags.durability.clone();
-    let durability = match given.text.as_str() {
+    let setting = flags.durability.clone();
+    let durability = match setting.text.as_str() {
         "fsync" => DurabilityConfig::Fsync,
         "interval" => DurabilityConfig::Interval,
         "none" => DurabilityConfig::None,
-        _ => return Err(given.error("must be fsync, interval or none")),
+        _ => return Err(setting.error("must be fsync, interval or none")),
     };
     // Validated for any storage, so that mistakes are found early.
     let etcd = etcd(flags)?;
@@ -264,10 +264,10 @@ fn refuse_etcd_settings(flags: &Flags, kind: &SettingValue) -> Result<(), Config
     ];
     match only_etcd
         .into_iter()
-        .filter_map(|value| value.given())
-        .find(|given| given.source >= kind.source)
+        .filter_map(|value| value.non_empty())
+        .find(|setting| setting.source >= kind.source)
     {
-        Some(given) => Err(given.error(format_args!(
+        Some(setting) => Err(setting.error(format_args!(
             "is for --storage etcd, but storage is {}: add `--storage etcd` or remove it",
             kind.text
         ))),
@@ -276,19 +276,19 @@ fn refuse_etcd_settings(flags: &Flags, kind: &SettingValue) -> Result<(), Config
 }
 
 fn etcd(flags: &Flags) -> Result<EtcdConfig, ConfigError> {
-    let given = flags.etcd_servers.clone();
-    let servers: Vec<String> = given
+    let setting = flags.etcd_servers.clone();
+    let servers: Vec<String> = setting
         .text
         .split(',')
         .map(|server| server.trim().to_owned())
         .filter(|server| !server.is_empty())
         .collect();
     if let Some(wrong) = servers.iter().find(|server| !is_endpoint(server)) {
-        return Err(given.error(format_args!(
+        return Err(setting.error(format_args!(
             "{wrong:?} is not an endpoint: write http://HOST:PORT or https://HOST:PORT"
         )));
     }
-    let ca = flags.etcd_cafile.given().map(FileSetting::new);
+    let ca = flags.etcd_cafile.non_empty().map(FileSetting::new);
     let identity = certificate_files(&flags.etcd_certfile, &flags.etcd_keyfile)?;
     let plain = servers.iter().find(|server| server.starts_with("http://"));
     if let (Some(server), Some(file)) = (
@@ -323,13 +323,15 @@ fn is_endpoint(server: &str) -> bool {
 }
 
 /// Normalizes the prefix: as upstream, a leading slash is optional and a trailing one is ignored.
-fn etcd_prefix(given: &SettingValue) -> Result<String, ConfigError> {
-    let path = given.text.trim_matches('/');
+fn etcd_prefix(setting: &SettingValue) -> Result<String, ConfigError> {
+    let path = setting.text.trim_matches('/');
     let sound = path
         .split('/')
         .all(|segment| !matches!(segment, "" | "." | ".."));
     if !sound {
-        return Err(given.error("must be a path such as /registry, without empty or dot segments"));
+        return Err(
+            setting.error("must be a path such as /registry, without empty or dot segments")
+        );
     }
     Ok(format!("/{path}"))
 }
@@ -339,15 +341,15 @@ const HISTORY_BYTES_MIN: usize = 16 << 20;
 
 fn watch_cache(flags: &Flags) -> Result<CacherConfig, ConfigError> {
     let defaults = CacherConfig::default();
-    let given = flags.watch_history_window.clone();
-    let history_window = parsed_duration(&given)?;
+    let setting = flags.watch_history_window.clone();
+    let history_window = parsed_duration(&setting)?;
     if history_window.is_zero() {
-        return Err(given.error("must be longer than 0"));
+        return Err(setting.error("must be longer than 0"));
     }
-    let given = flags.watch_history_bytes_max.clone();
-    let history_bytes_max = bytes::parse(&given.text)
+    let setting = flags.watch_history_bytes_max.clone();
+    let history_bytes_max = bytes::parse(&setting.text)
         .filter(|bytes| *bytes >= HISTORY_BYTES_MIN)
-        .ok_or_else(|| given.error("must be an amount such as 256Mi or 1Gi, at least 16Mi"))?;
+        .ok_or_else(|| setting.error("must be an amount such as 256Mi or 1Gi, at least 16Mi"))?;
     let interval = parsed_duration(&flags.watch_cache_consistency_check_interval)?;
     Ok(CacherConfig {
         history_window,
@@ -358,8 +360,8 @@ fn watch_cache(flags: &Flags) -> Result<CacherConfig, ConfigError> {
 }
 
 fn service_ranges(flags: &Flags) -> Result<ServiceRanges, ConfigError> {
-    let given = flags.service_cluster_ip_range.clone();
-    ServiceRanges::parse(&given.text).map_err(|error| given.error(error))
+    let setting = flags.service_cluster_ip_range.clone();
+    ServiceRanges::parse(&setting.text).map_err(|error| setting.error(error))
 }
 
 fn plugins(flags: &Flags) -> Result<EnabledPlugins, ConfigError> {
@@ -371,28 +373,28 @@ fn plugins(flags: &Flags) -> Result<EnabledPlugins, ConfigError> {
 }
 
 fn controllers(flags: &Flags) -> Result<controllers::Selection, ConfigError> {
-    let given = flags.controllers.clone();
-    controllers::Selection::parse(&given.text).map_err(|error| given.error(error))
+    let setting = flags.controllers.clone();
+    controllers::Selection::parse(&setting.text).map_err(|error| setting.error(error))
 }
 
-fn parsed_duration(given: &SettingValue) -> Result<Duration, ConfigError> {
-    parse_go_duration(&given.text)
-        .ok_or_else(|| given.error("must be a duration such as 30s, 5m0s or 1h30m"))
+fn parsed_duration(setting: &SettingValue) -> Result<Duration, ConfigError> {
+    parse_go_duration(&setting.text)
+        .ok_or_else(|| setting.error("must be a duration such as 30s, 5m0s or 1h30m"))
 }
 
 fn log(flags: &Flags) -> Result<LogConfig, ConfigError> {
-    let given = flags.log_level.clone();
-    let filter = log_filter(&given.text).ok_or_else(|| {
-        given.error(
+    let setting = flags.log_level.clone();
+    let filter = log_filter(&setting.text).ok_or_else(|| {
+        setting.error(
             "must be error, warn, info, debug, trace, a number, or a filter such as \
              info,watchet_cacher=debug",
         )
     })?;
-    let given = flags.log_format.clone();
-    let format = match given.text.as_str() {
+    let setting = flags.log_format.clone();
+    let format = match setting.text.as_str() {
         "text" => LogFormat::Text,
         "json" => LogFormat::Json,
-        _ => return Err(given.error("must be text or json")),
+        _ => return Err(setting.error("must be text or json")),
     };
     Ok(LogConfig { filter, format })
 }

@@ -17,7 +17,7 @@ fn every_flag_has_a_value() {
     let flags = Settings::default().flags();
     assert_eq!(flags.bind_address.text, "127.0.0.1");
     assert_eq!(flags.bind_address.name(), "--bind-address");
-    assert_eq!(flags.tls_cert_file.given(), None);
+    assert_eq!(flags.tls_cert_file.non_empty(), None);
 }
 
 #[test]

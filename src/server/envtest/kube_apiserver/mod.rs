@@ -75,7 +75,7 @@ pub(in crate::server) fn parse(
     let given_dir = line.value("cert-dir").map(PathBuf::from);
     let given = settings.flags();
     let files = [&given.tls_cert_file, &given.tls_private_key_file];
-    let has_certificate = files.iter().any(|file| file.given().is_some());
+    let has_certificate = files.iter().any(|file| file.non_empty().is_some());
     // Validated first, so that a wrong flag creates no files.
     let mut config = Config::check(&settings)?;
     if let Some(dir) = given_dir.as_deref().filter(|_| !has_certificate) {
