@@ -8,7 +8,7 @@ use crate::registry::{ApiError, CorruptObjects, ReadError, Resource, StorageErro
 use crate::http::request::query::InvalidQuery;
 use crate::http::request::request_info::{InvalidPath, Verb};
 
-/// `retryAfterSeconds` of a response to a request that storage did not answer.
+/// `retryAfterSeconds` of a response to a request for which storage was unavailable.
 const STORAGE_RETRY_SECONDS: u16 = 2;
 
 /// Why a request failed.
@@ -58,7 +58,7 @@ pub(crate) enum HttpError {
     /// 504
     #[error("the request was not completed within {0:?}")]
     Timeout(Duration),
-    /// 500: storage did not answer.
+    /// 500: storage was unavailable.
     #[error("the {operation} of {resource} could not be completed: {detail}")]
     Unavailable {
         /// `get`, `list`, …

@@ -430,17 +430,17 @@ mod tests {
     #[test]
     fn include_object_and_pretty() {
         let table = Some("application/json;as=Table;v=v1;g=meta.k8s.io");
-        let ask = |raw: &str, agent| {
+        let negotiated = |raw: &str, agent| {
             let query = Query::parse(raw).unwrap();
             negotiate(table, ResponseKind::List, &query, agent, || false)
         };
-        let actual = ask("includeObject=Object", None).unwrap();
+        let actual = negotiated("includeObject=Object", None).unwrap();
         assert_eq!(actual.form, Form::Table(IncludeObject::Object));
         assert!(!actual.pretty);
-        assert!(ask("includeObject=Some", None).is_err());
-        assert!(ask("pretty=true", None).unwrap().pretty);
-        assert!(ask("", Some("curl/8.5")).unwrap().pretty);
-        assert!(!ask("pretty=false", Some("curl/8.5")).unwrap().pretty);
-        assert!(!ask("", Some("kubectl/v1.32")).unwrap().pretty);
+        assert!(negotiated("includeObject=Some", None).is_err());
+        assert!(negotiated("pretty=true", None).unwrap().pretty);
+        assert!(negotiated("", Some("curl/8.5")).unwrap().pretty);
+        assert!(!negotiated("pretty=false", Some("curl/8.5")).unwrap().pretty);
+        assert!(!negotiated("", Some("kubectl/v1.32")).unwrap().pretty);
     }
 }

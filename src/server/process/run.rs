@@ -263,8 +263,8 @@ fn storage_check(storage: Arc<dyn Storage>) -> HealthCheck {
     HealthCheck::new("etcd", move || {
         let storage = Arc::clone(&storage);
         async move {
-            let answer = storage.current_revision().await;
-            answer.map(drop).map_err(|error| error.to_string())
+            let revision = storage.current_revision().await;
+            revision.map(drop).map_err(|error| error.to_string())
         }
     })
 }

@@ -335,7 +335,7 @@ async fn impersonated_user_is_authorized() {
     server.stop().await;
 }
 
-/// Reviews answer what the authorizer of requests decides.
+/// Reviews received what the authorizer of requests decides.
 #[tokio::test]
 async fn reviews_call_the_same_authorizer() {
     let authorizer = Arc::new(Recorder::default());

@@ -4,9 +4,9 @@
 use super::*;
 
 /// Returns the reasons and fields of a failure's causes.
-fn causes(answer: &ReceivedResponse) -> Vec<(String, String)> {
+fn causes(received: &ReceivedResponse) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let status = answer.json();
+    let status = received.json();
     let causes = status["details"]["causes"].as_array().into_iter().flatten();
     causes
         .map(|cause| (text(&cause["reason"]), text(&cause["field"])))
@@ -99,7 +99,8 @@ async fn body_and_path_must_match() {
     let server = Server::new().await;
     let made = server.put_config_map("a.b", "x").await;
     let json_type = ["content-type: application/json"];
-    let ask = async |line: &str, body: &Value| server.ask(line, &json_type, body.to_string()).await;
+    let ask =
+        async |line: &str, body: &Value| server.call(line, &json_type, body.to_string()).await;
     let path = format!("{CONFIG_MAPS}/a.b");
     let mut elsewhere = made.clone();
     elsewhere["metadata"]["namespace"] = json!("other");
@@ -112,14 +113,14 @@ async fn body_and_path_must_match() {
         ask(&format!("PUT {path}"), &elsewhere).await,
         ask(&format!("PUT {path}"), &renamed).await,
         server
-            .ask(
+            .call(
                 &format!("PATCH {path}"),
                 &merge,
                 in_patch("name").to_string(),
             )
             .await,
         server
-            .ask(
+            .call(
                 &format!("PATCH {path}"),
                 &merge,
                 in_patch("namespace").to_string(),
@@ -163,17 +164,17 @@ async fn deletes_have_finalizers_and_preconditions() {
             false => body.to_string(),
         };
         let line = format!("{delete}{query}");
-        let refused = server.ask(&line, &json_type, body).await;
+        let refused = server.call(&line, &json_type, body).await;
         refused.failure(409, "Conflict");
     }
-    let pending = server.ask(&delete, &[], "").await;
+    let pending = server.call(&delete, &[], "").await;
     assert_eq!(pending.code, 200);
     let marked = pending.json()["metadata"]["deletionTimestamp"].clone();
     assert!(marked.is_string());
     let still = server.get(&format!("{CONFIG_MAPS}/a")).await.json();
     assert_eq!(still["metadata"]["deletionTimestamp"], marked);
     let again = server
-        .ask(&format!("{delete}?orphanDependents=false"), &[], "")
+        .call(&format!("{delete}?orphanDependents=false"), &[], "")
         .await;
     assert_eq!(
         (again.code, &again.json()["metadata"]["deletionTimestamp"]),
@@ -184,7 +185,7 @@ async fn deletes_have_finalizers_and_preconditions() {
     let merge = ["content-type: application/merge-patch+json"];
     let patch = r#"{"metadata":{"finalizers":null}}"#;
     let released = server
-        .ask(&format!("PATCH {CONFIG_MAPS}/a"), &merge, patch)
+        .call(&format!("PATCH {CONFIG_MAPS}/a"), &merge, patch)
         .await;
     assert_eq!(released.code, 200);
     server
@@ -214,7 +215,7 @@ async fn an_update_without_changes_causes_no_event() {
     let version = made["metadata"]["resourceVersion"].as_str().unwrap();
     let json_type = ["content-type: application/json"];
     let put = format!("PUT {CONFIG_MAPS}/a");
-    let same = server.ask(&put, &json_type, made.to_string()).await.json();
+    let same = server.call(&put, &json_type, made.to_string()).await.json();
     assert_eq!(same, made);
     server.put_config_map("marker", "x").await;
     let watch = format!("{CONFIG_MAPS}?watch=1&resourceVersion={version}");

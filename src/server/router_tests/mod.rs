@@ -120,7 +120,7 @@ impl Server {
     }
 
     /// Sends `METHOD uri` with headers as `name: value` and a body.
-    async fn ask(&self, line: &str, headers: &[&str], body: impl Into<Body>) -> ReceivedResponse {
+    async fn call(&self, line: &str, headers: &[&str], body: impl Into<Body>) -> ReceivedResponse {
         let response = self.send(request(line, headers, body)).await;
         let (parts, body) = response.into_parts();
         ReceivedResponse {
@@ -131,20 +131,20 @@ impl Server {
     }
 
     async fn get(&self, uri: &str) -> ReceivedResponse {
-        self.ask(&format!("GET {uri}"), &[], "").await
+        self.call(&format!("GET {uri}"), &[], "").await
     }
 
     async fn post(&self, uri: &str, body: &Value) -> ReceivedResponse {
         let headers = ["content-type: application/json"];
-        self.ask(&format!("POST {uri}"), &headers, body.to_string())
+        self.call(&format!("POST {uri}"), &headers, body.to_string())
             .await
     }
 
     /// Creates a config map in `default`, which must succeed.
     async fn put_config_map(&self, name: &str, text: &str) -> Value {
-        let answer = self.post(CONFIG_MAPS, &config_map(name, text)).await;
-        assert_eq!(answer.code, 201, "{answer:?}");
-        answer.json()
+        let received = self.post(CONFIG_MAPS, &config_map(name, text)).await;
+        assert_eq!(received.code, 201, "{received:?}");
+        received.json()
     }
 
     async fn stop(self) {

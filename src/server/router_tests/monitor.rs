@@ -6,11 +6,11 @@ use watchet_test_util::scrape::Scrape;
 
 impl Server {
     async fn scrape(&self) -> Scrape {
-        let answer = self.get("/metrics").await;
-        assert_eq!(answer.code, 200);
+        let received = self.get("/metrics").await;
+        assert_eq!(received.code, 200);
         let expected = Format::Prometheus.content_type();
-        assert_eq!(answer.headers["content-type"], expected);
-        Scrape::parse(std::str::from_utf8(&answer.body).unwrap())
+        assert_eq!(received.headers["content-type"], expected);
+        Scrape::parse(std::str::from_utf8(&received.body).unwrap())
     }
 
     /// Checks the number of requests by labels.
@@ -45,10 +45,10 @@ async fn requests_have_the_labels_of_their_path() {
     }
     server.get(&format!("{CONFIG_MAPS}/a")).await;
     let head = format!("HEAD {CONFIG_MAPS}/a");
-    server.ask(&head, &[], "").await;
+    server.call(&head, &[], "").await;
     server.get(&format!("{CONFIG_MAPS}/absent")).await;
     let delete = format!("DELETE {CONFIG_MAPS}/a");
-    server.ask(&delete, &[], "").await;
+    server.call(&delete, &[], "").await;
     server.get("/api/v1/namespaces/default/status").await;
     server.get("/readyz/ping").await;
     server.get("/livez").await;
@@ -95,7 +95,7 @@ async fn unknown_paths_create_no_labels() {
         let subresource = format!("/api/v1/namespaces/default/pods/a/sub{n}");
         server.get(&subresource).await;
         let dry = format!("POST {CONFIG_MAPS}?dryRun=what{n}");
-        server.ask(&dry, &[], "").await;
+        server.call(&dry, &[], "").await;
     }
     let actual = server.scrape().await;
     let named = ["resource=\"\"", "subresource=\"\"", "code=\"404\""];
@@ -179,14 +179,14 @@ async fn the_format_is_negotiated() {
     let server = Server::new().await;
     let check = async |accept: &str, expect: Format| {
         let accept = format!("accept: {accept}");
-        let answer = server.ask("GET /metrics", &[&accept], "").await;
-        let actual = answer.headers["content-type"].to_str().unwrap();
+        let received = server.call("GET /metrics", &[&accept], "").await;
+        let actual = received.headers["content-type"].to_str().unwrap();
         assert_eq!(
-            (answer.code, actual),
+            (received.code, actual),
             (200, expect.content_type()),
             "{accept}"
         );
-        let ended = answer.body.ends_with(b"# EOF\n");
+        let ended = received.body.ends_with(b"# EOF\n");
         assert_eq!(ended, expect == Format::OpenMetrics);
     };
     let prometheus =
@@ -199,8 +199,8 @@ async fn the_format_is_negotiated() {
     .await;
     check("*/*", Format::Prometheus).await;
     check("application/json", Format::Prometheus).await;
-    let answer = server.ask("POST /metrics", &[], "").await;
-    answer.failure(405, "MethodNotAllowed");
+    let received = server.call("POST /metrics", &[], "").await;
+    received.failure(405, "MethodNotAllowed");
     let paths = server.get("/").await.json()["paths"].to_string();
     assert!(paths.contains("\"/metrics\""), "{paths}");
     server.stop().await;

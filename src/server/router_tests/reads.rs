@@ -7,16 +7,18 @@ use super::*;
 #[tokio::test]
 async fn every_response_has_its_headers() {
     let server = Server::new().await;
-    let answer = server.get("/api/v1/namespaces/default").await;
-    assert_eq!(answer.code, 200);
-    assert_eq!(answer.headers["cache-control"], "no-cache, private");
-    assert_eq!(answer.headers["content-type"], "application/json");
-    assert_eq!(answer.headers["audit-id"].len(), 36);
-    let answer = server
-        .ask("GET /api/v1/pods", &["audit-id: mine"], "")
+    let received = server.get("/api/v1/namespaces/default").await;
+    assert_eq!(received.code, 200);
+    assert_eq!(received.headers["cache-control"], "no-cache, private");
+    assert_eq!(received.headers["content-type"], "application/json");
+    assert_eq!(received.headers["audit-id"].len(), 36);
+    let received = server
+        .call("GET /api/v1/pods", &["audit-id: mine"], "")
         .await;
-    assert_eq!(answer.headers["audit-id"], "mine");
-    let head = server.ask("HEAD /api/v1/namespaces/default", &[], "").await;
+    assert_eq!(received.headers["audit-id"], "mine");
+    let head = server
+        .call("HEAD /api/v1/namespaces/default", &[], "")
+        .await;
     assert_eq!((head.code, head.body.len()), (200, 0));
     server.stop().await;
 }
@@ -56,8 +58,8 @@ async fn unknown_paths_and_objects_get_a_status() {
         "POST /readyz",
         "DELETE /api/v1/pods",
     ] {
-        let answer = server.ask(line, &[], "").await;
-        answer.failure(405, "MethodNotAllowed");
+        let received = server.call(line, &[], "").await;
+        received.failure(405, "MethodNotAllowed");
     }
     server
         .get("/api/v1/pods/%zz")
@@ -67,10 +69,10 @@ async fn unknown_paths_and_objects_get_a_status() {
         .get("/api/v1/pods?labelSelector=%zz")
         .await
         .failure(400, "BadRequest");
-    let answer = server
-        .ask("GET /api/v1/pods", &["accept: text/html"], "")
+    let received = server
+        .call("GET /api/v1/pods", &["accept: text/html"], "")
         .await;
-    answer.failure(406, "NotAcceptable");
+    received.failure(406, "NotAcceptable");
     server.stop().await;
 }
 
@@ -104,7 +106,7 @@ async fn lists_in_pages_and_forms() {
         .json();
     assert_eq!(selected["items"][0]["metadata"]["name"], "b");
     let table = server
-        .ask(&format!("GET {CONFIG_MAPS}"), &[TABLE], "")
+        .call(&format!("GET {CONFIG_MAPS}"), &[TABLE], "")
         .await
         .json();
     assert_eq!(
@@ -114,7 +116,7 @@ async fn lists_in_pages_and_forms() {
     assert_eq!(table["rows"].as_array().unwrap().len(), 4);
     assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
     let one = server
-        .ask(&format!("GET {CONFIG_MAPS}/a"), &[TABLE], "")
+        .call(&format!("GET {CONFIG_MAPS}/a"), &[TABLE], "")
         .await
         .json();
     assert_eq!(
@@ -122,7 +124,9 @@ async fn lists_in_pages_and_forms() {
         json!(["a", 1, one["rows"][0]["cells"][2]])
     );
     let yaml = ["accept: application/yaml"];
-    let yaml = server.ask(&format!("GET {CONFIG_MAPS}/a"), &yaml, "").await;
+    let yaml = server
+        .call(&format!("GET {CONFIG_MAPS}/a"), &yaml, "")
+        .await;
     assert_eq!(yaml.headers["content-type"], "application/yaml");
     let text = std::str::from_utf8(&yaml.body).unwrap();
     assert!(text.contains("\n  name: a\n"), "{text}");
@@ -140,10 +144,14 @@ async fn json_is_verbatim_or_indented_for_interactive_clients() {
     let read = server.get(&format!("{CONFIG_MAPS}/a")).await;
     assert_eq!(created.body, read.body);
     let curl = ["user-agent: curl/8"];
-    let pretty = server.ask(&format!("GET {CONFIG_MAPS}/a"), &curl, "").await;
+    let pretty = server
+        .call(&format!("GET {CONFIG_MAPS}/a"), &curl, "")
+        .await;
     assert!(pretty.body.starts_with(b"{\n  \""));
     assert_eq!(pretty.json(), read.json());
-    let missing = server.ask(&format!("GET {CONFIG_MAPS}/x"), &curl, "").await;
+    let missing = server
+        .call(&format!("GET {CONFIG_MAPS}/x"), &curl, "")
+        .await;
     missing.failure(404, "NotFound");
     assert!(missing.body.starts_with(b"{\n  \"kind\": \"Status\""));
     let pretty = server.get(&format!("{CONFIG_MAPS}?pretty=true")).await;
@@ -161,7 +169,7 @@ async fn large_lists_are_compressed_if_accepted() {
     }
     let gzip = ["accept-encoding: gzip, br"];
     let line = format!("GET {CONFIG_MAPS}");
-    let packed = server.ask(&line, &gzip, "").await;
+    let packed = server.call(&line, &gzip, "").await;
     assert_eq!(packed.headers["content-encoding"], "gzip");
     assert_eq!(packed.headers["vary"], "Accept-Encoding");
     let mut unpacked = Vec::new();
@@ -172,11 +180,11 @@ async fn large_lists_are_compressed_if_accepted() {
     assert!(packed.body.len() < plain.body.len() / 4);
     assert_eq!(&unpacked[..], &plain.body[..]);
     let small = server
-        .ask(&format!("GET {CONFIG_MAPS}?limit=3"), &gzip, "")
+        .call(&format!("GET {CONFIG_MAPS}?limit=3"), &gzip, "")
         .await;
     assert_eq!(small.headers.get("content-encoding"), None);
     let refused = ["accept-encoding: gzip;q=0"];
-    let plain = server.ask(&line, &refused, "").await;
+    let plain = server.call(&line, &refused, "").await;
     assert_eq!(plain.headers.get("content-encoding"), None);
     server.stop().await;
 }
@@ -215,7 +223,7 @@ async fn both_groups_serve_an_event_in_their_own_version() {
         "hello"
     );
     let include = format!("GET {newer}?includeObject=Object");
-    check(&server.ask(&include, &[TABLE], "").await.json()["rows"][0]["object"]);
+    check(&server.call(&include, &[TABLE], "").await.json()["rows"][0]["object"]);
     server.stop().await;
 }
 
@@ -226,16 +234,16 @@ async fn discovery_lists_the_served_resources() {
     let listed = groups["groups"].as_array().unwrap();
     assert!(listed.iter().any(|group| group["name"] == "apps"));
     let aggregated = "accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    let answer = server.ask("GET /apis", &[aggregated], "").await;
+    let received = server.call("GET /apis", &[aggregated], "").await;
     assert_eq!(
-        answer.json()["items"].as_array().unwrap().len(),
+        received.json()["items"].as_array().unwrap().len(),
         listed.len()
     );
     let known = format!(
         "if-none-match: {}",
-        answer.headers["etag"].to_str().unwrap()
+        received.headers["etag"].to_str().unwrap()
     );
-    let again = server.ask("GET /apis", &[aggregated, &known], "").await;
+    let again = server.call("GET /apis", &[aggregated, &known], "").await;
     assert_eq!((again.code, again.body.len()), (304, 0));
     // Everything in discovery can be listed.
     for group in listed {

@@ -85,7 +85,7 @@ async fn every_form_of_a_list_has_shard_info() {
     let partial = "accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     for accept in ["accept: application/json", TABLE, partial] {
         let line = format!("GET {CONFIG_MAPS}?limit=5&{query}");
-        let list = server.ask(&line, &[accept], "").await.json();
+        let list = server.call(&line, &[accept], "").await.json();
         assert_eq!(list["metadata"]["shardInfo"], canonical, "{accept}");
         // The remaining count would require hashing every object.
         assert!(list["metadata"]["continue"].is_string());
@@ -96,7 +96,7 @@ async fn every_form_of_a_list_has_shard_info() {
 
     let shard = shard(&selector("uid", 1));
     let line = format!("DELETE {CONFIG_MAPS}?{shard}");
-    let deleted = names(&server.ask(&line, &[], "").await.json());
+    let deleted = names(&server.call(&line, &[], "").await.json());
     let left = names(&server.get(CONFIG_MAPS).await.json());
     assert!(!deleted.is_empty() && !left.is_empty());
     assert_eq!(&deleted | &left, names(&all));

@@ -34,7 +34,7 @@ async fn a_watch_sends_state_and_changes_and_ends_on_drain() {
     assert_eq!(annotations["k8s.io/initial-events-end"], "true");
     server.put_config_map("b", "x").await;
     server
-        .ask(&format!("DELETE {CONFIG_MAPS}/a"), &[], "")
+        .call(&format!("DELETE {CONFIG_MAPS}/a"), &[], "")
         .await;
     let both = ["ADDED b", "DELETED a"];
     assert_eq!(summary(&frames(&mut body, 2).await), both);
@@ -47,7 +47,7 @@ async fn a_watch_sends_state_and_changes_and_ends_on_drain() {
     // The next event proves that no other event came before it.
     let line = format!("PATCH {CONFIG_MAPS}/b");
     let headers = ["content-type: application/merge-patch+json"];
-    let patched = server.ask(&line, &headers, r#"{"data":{"text":"y"}}"#);
+    let patched = server.call(&line, &headers, r#"{"data":{"text":"y"}}"#);
     assert_eq!(patched.await.code, 200);
     for body in [&mut body, &mut resumed, &mut selected] {
         assert_eq!(summary(&frames(body, 1).await), ["MODIFIED b"]);
@@ -80,8 +80,8 @@ async fn a_watch_is_rejected_while_the_server_drains() {
 async fn a_watch_ends_at_its_timeout() {
     let server = Server::new().await;
     let begun = tokio::time::Instant::now();
-    let answer = server.get("/api/v1/pods?watch=1&timeoutSeconds=1").await;
-    assert_eq!((answer.code, answer.body.len()), (200, 0));
+    let received = server.get("/api/v1/pods?watch=1&timeoutSeconds=1").await;
+    assert_eq!((received.code, received.body.len()), (200, 0));
     let lasted = begun.elapsed();
     assert!(
         lasted >= Duration::from_millis(900) && lasted < Duration::from_secs(5),
@@ -100,13 +100,13 @@ async fn failures_before_and_within_a_watch() {
         .await;
     bad.failure(422, "Invalid");
     let yaml = ["accept: application/yaml"];
-    let bad = server.ask("GET /api/v1/pods?watch=1", &yaml, "").await;
+    let bad = server.call("GET /api/v1/pods?watch=1", &yaml, "").await;
     assert_eq!(bad.code, 406);
     // The error response itself can be YAML.
     let actual = String::from_utf8_lossy(&bad.body);
     assert!(actual.contains("reason: NotAcceptable"), "{actual}");
     let upgrade = ["connection: upgrade", "upgrade: websocket"];
-    let bad = server.ask("GET /api/v1/pods?watch=1", &upgrade, "").await;
+    let bad = server.call("GET /api/v1/pods?watch=1", &upgrade, "").await;
     let actual = bad.failure(400, "BadRequest");
     assert!(actual.contains("Sec-WebSocket-Key"), "{actual}");
     let future = "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
@@ -124,8 +124,8 @@ async fn legacy_watch_paths_watch_one_object() {
     server.put_config_map("a", "x").await;
     server.put_config_map("b", "x").await;
     let path = "/api/v1/watch/namespaces/default/configmaps/b?timeoutSeconds=1";
-    let answer = server.get(path).await.json();
-    assert_eq!(summary(&[answer]), ["ADDED b"]);
+    let received = server.get(path).await.json();
+    assert_eq!(summary(&[received]), ["ADDED b"]);
     let clash = server
         .get(&format!("{path}&fieldSelector=metadata.name%3Da"))
         .await;

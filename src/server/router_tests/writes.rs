@@ -11,12 +11,12 @@ async fn create_update_patch_delete() {
     changed["data"]["text"] = "two".into();
     let json_type = "content-type: application/json";
     let put = format!("PUT {uri}");
-    let answer = server.ask(&put, &[json_type], changed.to_string()).await;
+    let received = server.call(&put, &[json_type], changed.to_string()).await;
     assert_eq!(
-        (answer.code, &answer.json()["data"]["text"]),
+        (received.code, &received.json()["data"]["text"]),
         (200, &json!("two"))
     );
-    let stale = server.ask(&put, &[json_type], changed.to_string()).await;
+    let stale = server.call(&put, &[json_type], changed.to_string()).await;
     let message = stale.failure(409, "Conflict");
     assert!(
         message.starts_with("Operation cannot be fulfilled on configmaps \"a\":"),
@@ -41,16 +41,16 @@ async fn create_update_patch_delete() {
         ),
     ] {
         let media = format!("content-type: application/{media}");
-        let answer = server
-            .ask(&format!("PATCH {uri}"), &[&media], patch.to_string())
+        let received = server
+            .call(&format!("PATCH {uri}"), &[&media], patch.to_string())
             .await;
         assert_eq!(
-            (answer.code, &answer.json()["data"]["text"]),
+            (received.code, &received.json()["data"]["text"]),
             (200, &json!(expect))
         );
     }
 
-    let deleted = server.ask(&format!("DELETE {uri}"), &[], "").await;
+    let deleted = server.call(&format!("DELETE {uri}"), &[], "").await;
     let status = deleted.json();
     assert_eq!((deleted.code, &status["status"]), (200, &json!("Success")));
     let uid = &created["metadata"]["uid"];
@@ -65,26 +65,28 @@ async fn invalid_writes_are_rejected() {
     let server = Server::new().await;
     let post = format!("POST {CONFIG_MAPS}");
     let json_type = "content-type: application/json";
-    let answer = server.ask(&post, &[json_type], "{\"a\":\n1").await;
-    let message = answer.failure(400, "BadRequest");
+    let received = server.call(&post, &[json_type], "{\"a\":\n1").await;
+    let message = received.failure(400, "BadRequest");
     assert!(message.contains("line 2 column 1"), "{message}");
-    let answer = server.ask(&post, &["content-type: text/plain"], "{}").await;
-    answer.failure(415, "UnsupportedMediaType");
+    let received = server
+        .call(&post, &["content-type: text/plain"], "{}")
+        .await;
+    received.failure(415, "UnsupportedMediaType");
     let large = " ".repeat((3 << 20) + 1);
-    let answer = server.ask(&post, &[json_type], large).await;
-    answer.failure(413, "RequestEntityTooLarge");
+    let received = server.call(&post, &[json_type], large).await;
+    received.failure(413, "RequestEntityTooLarge");
     let body = config_map("a", "x");
-    let answer = server
+    let received = server
         .post(&format!("{CONFIG_MAPS}?dryRun=Some"), &body)
         .await;
     assert!(
-        answer
+        received
             .failure(422, "Invalid")
             .starts_with("CreateOptions.meta.k8s.io")
     );
     let not_acceptable = [json_type, "accept: text/html"];
-    let answer = server.ask(&post, &not_acceptable, body.to_string()).await;
-    answer.failure(406, "NotAcceptable");
+    let received = server.call(&post, &not_acceptable, body.to_string()).await;
+    received.failure(406, "NotAcceptable");
     let list = server.get(CONFIG_MAPS).await.json();
     assert_eq!(list["items"], json!([]), "nothing was written");
 
@@ -92,16 +94,16 @@ async fn invalid_writes_are_rejected() {
     let again = server.post(CONFIG_MAPS, &body).await;
     again.failure(409, "AlreadyExists");
     let apply = ["content-type: application/apply-patch+yaml"];
-    let answer = server
-        .ask(&format!("PATCH {CONFIG_MAPS}/a"), &apply, "{}")
+    let received = server
+        .call(&format!("PATCH {CONFIG_MAPS}/a"), &apply, "{}")
         .await;
     // An apply without a field manager.
-    answer.failure(422, "Invalid");
+    received.failure(422, "Invalid");
     let both = "?propagationPolicy=Orphan&orphanDependents=true";
-    let answer = server
-        .ask(&format!("DELETE {CONFIG_MAPS}/a{both}"), &[], "")
+    let received = server
+        .call(&format!("DELETE {CONFIG_MAPS}/a{both}"), &[], "")
         .await;
-    answer.failure(422, "Invalid");
+    received.failure(422, "Invalid");
     server.stop().await;
 }
 
@@ -111,7 +113,7 @@ async fn yaml_request_table_response_and_dry_run() {
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\ndata:\n  text: hi\n";
     let headers = ["content-type: application/yaml", TABLE];
     let dry = server
-        .ask(&format!("POST {CONFIG_MAPS}?dryRun=All"), &headers, yaml)
+        .call(&format!("POST {CONFIG_MAPS}?dryRun=All"), &headers, yaml)
         .await;
     assert_eq!((dry.code, &dry.json()["metadata"]), (201, &json!({})));
     server
@@ -119,7 +121,7 @@ async fn yaml_request_table_response_and_dry_run() {
         .await
         .failure(404, "NotFound");
     let wet = server
-        .ask(&format!("POST {CONFIG_MAPS}"), &headers, yaml)
+        .call(&format!("POST {CONFIG_MAPS}"), &headers, yaml)
         .await
         .json();
     assert_eq!(wet["rows"][0]["cells"][0], "m");
@@ -134,7 +136,7 @@ async fn a_collection_is_deleted_by_selection() {
         server.put_config_map(name, "x").await;
     }
     let line = format!("DELETE {CONFIG_MAPS}?labelSelector=app%3Da");
-    let deleted = server.ask(&line, &[], "").await.json();
+    let deleted = server.call(&line, &[], "").await.json();
     assert_eq!(deleted["kind"], "ConfigMapList");
     assert_eq!(deleted["items"].as_array().unwrap().len(), 1);
     let left = server.get(CONFIG_MAPS).await.json();
@@ -176,16 +178,16 @@ async fn reads_in_flight_are_limited_until_the_body_is_sent() {
 async fn a_request_times_out() {
     let server = Server::new().await;
     let never = Body::from_stream(futures_util::stream::pending::<Result<Bytes, axum::Error>>());
-    let answer = server
-        .ask(&format!("POST {CONFIG_MAPS}?timeout=50ms"), &[], never)
+    let received = server
+        .call(&format!("POST {CONFIG_MAPS}?timeout=50ms"), &[], never)
         .await;
-    let message = answer.failure(504, "Timeout");
+    let message = received.failure(504, "Timeout");
     assert_eq!(
         message,
         "Timeout: the request was not completed within 50ms"
     );
-    let answer = server.get("/api/v1/pods?timeout=soon").await;
-    answer.failure(400, "BadRequest");
+    let received = server.get("/api/v1/pods?timeout=soon").await;
+    received.failure(400, "BadRequest");
     server.stop().await;
 }
 
@@ -212,7 +214,7 @@ async fn a_dropped_owner_is_a_warning() {
     let path = format!("PATCH {CONFIG_MAPS}/a");
     let headers = ["content-type: application/merge-patch+json"];
     let patch = json!({"metadata": {"ownerReferences": [owner, owner]}});
-    let patched = server.ask(&path, &headers, patch.to_string()).await;
+    let patched = server.call(&path, &headers, patch.to_string()).await;
     assert_eq!(
         (patched.code, &patched.headers["warning"]),
         (200, &expect.parse().unwrap())
@@ -254,7 +256,7 @@ async fn a_corrupt_object_is_reported_and_can_be_deleted() {
     let bad = format!("{CONFIG_MAPS}/bad");
     server.get(&bad).await.failure(500, "InternalError");
     let delete = format!("DELETE {bad}");
-    let refused = server.ask(&delete, &[], "").await;
+    let refused = server.call(&delete, &[], "").await;
     refused.failure(500, "InternalError");
     let listed = server.get("/api/v1/configmaps?limit=5").await;
     let message = listed.failure(500, "StorageReadError");
@@ -271,10 +273,10 @@ async fn a_corrupt_object_is_reported_and_can_be_deleted() {
 
     let ignoring_errors = "?ignoreStoreReadErrorWithClusterBreakingPotential=true";
     let collection = format!("DELETE {CONFIG_MAPS}{ignoring_errors}");
-    let refused = server.ask(&collection, &[], "").await;
+    let refused = server.call(&collection, &[], "").await;
     refused.failure(422, "Invalid");
     let deleted = server
-        .ask(&format!("{delete}{ignoring_errors}"), &[], "")
+        .call(&format!("{delete}{ignoring_errors}"), &[], "")
         .await;
     let status = deleted.json();
     assert_eq!(

@@ -71,8 +71,8 @@ pub(in crate::server) fn service_account_router(
             match user {
                 Ok(user) => {
                     request.extensions_mut().insert(Arc::new(user));
-                    let answer = hyper::service::Service::call(&router, request).await;
-                    answer.unwrap_or_else(|never| match never {})
+                    let result = hyper::service::Service::call(&router, request).await;
+                    result.unwrap_or_else(|never| match never {})
                 }
                 Err(unauthorized) => unauthorized_response(&unauthorized, &request),
             }
@@ -160,8 +160,8 @@ impl Handler {
     }
 }
 
-fn limited(answer: HandlerResult) -> HandlerResult {
-    answer.map(overdue::limited)
+fn limited(result: HandlerResult) -> HandlerResult {
+    result.map(overdue::limited)
 }
 
 impl hyper::service::Service<Request<Incoming>> for Handler {
@@ -173,13 +173,13 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let awaited = unread::is_awaited(&request);
         let (request, unread) = unread::share_body(request);
-        let answer = self.route(request);
+        let routed = self.route(request);
         let Some(unread) = unread else {
-            return Either::Left(answer.map(limited as fn(HandlerResult) -> HandlerResult));
+            return Either::Left(routed.map(limited as fn(HandlerResult) -> HandlerResult));
         };
         let delays_close = self.delays_close.clone();
         let response = async move {
-            let response = unread.before_http1(answer.await?, awaited, &delays_close);
+            let response = unread.before_http1(routed.await?, awaited, &delays_close);
             limited(Ok(response.await))
         };
         Either::Right(response.boxed())
@@ -214,16 +214,16 @@ impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
         let (request, unread) = unread::share_body(request);
         let task = match (self.handler.route(request), unread) {
             (Either::Left(refusal), None) => return Either::Left(refusal),
-            (Either::Right(answer), None) => self.tasks.spawn("request", answer),
-            (answer, Some(unread)) => {
+            (Either::Right(routed), None) => self.tasks.spawn("request", routed),
+            (routed, Some(unread)) => {
                 let tasks = self.tasks.clone();
-                let response = async move { Ok(unread.before_http2(answer.await?, &tasks).await) };
+                let response = async move { Ok(unread.before_http2(routed.await?, &tasks).await) };
                 self.tasks.spawn("request", response)
             }
         };
         let task = AbortOnDropHandle::new(task);
         Either::Right(task.map(|joined| match joined {
-            Ok(answer) => answer.map(overdue::limited),
+            Ok(result) => result.map(overdue::limited),
             // Only a dropped response future aborts the task, or the end of the process.
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
