@@ -39,4 +39,5 @@ mod tail;
 mod testing;
 mod tidy;
 mod unread;
+mod watch_scripts;
 mod websocket;

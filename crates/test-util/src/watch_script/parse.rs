@@ -33,7 +33,7 @@ impl Script {
             steps: Vec::new(),
         };
         for statement in source.statements()? {
-            let mut words = Words {
+            let mut words = WordReader {
                 source: &source,
                 statement: &statement,
                 next: 0,
@@ -77,13 +77,13 @@ fn needs(source: &Source<'_>, statement: &Statement) -> Result<BTreeSet<Need>, P
 }
 
 /// The words of a statement, read one after the other.
-struct Words<'a> {
+struct WordReader<'a> {
     source: &'a Source<'a>,
     statement: &'a Statement,
     next: usize,
 }
 
-impl Words<'_> {
+impl WordReader<'_> {
     fn next(&mut self, expected: &str) -> Result<Word, ParseError> {
         let word = self.statement.words.get(self.next).cloned();
         self.next += 1;
@@ -130,7 +130,7 @@ struct Parser {
 }
 
 impl Parser {
-    fn action(&mut self, verb: &Word, words: &mut Words<'_>) -> Result<Action, ParseError> {
+    fn action(&mut self, verb: &Word, words: &mut WordReader<'_>) -> Result<Action, ParseError> {
         let source = words.source;
         Ok(match verb.text.as_str() {
             "put" | "delete" | "corrupt" => self.write(verb, words)?,
@@ -174,7 +174,11 @@ impl Parser {
     }
 
     /// Reads the name of an open watch. `pause` is its new state.
-    fn watch(&mut self, words: &mut Words<'_>, pause: Option<bool>) -> Result<String, ParseError> {
+    fn watch(
+        &mut self,
+        words: &mut WordReader<'_>,
+        pause: Option<bool>,
+    ) -> Result<String, ParseError> {
         let word = words.next("the name of a watch")?;
         match (self.watches.get_mut(&word.text), pause) {
             (None, _) => Err(unexpected(words.source, &word, "the name of an open watch")),
@@ -197,7 +201,7 @@ impl Parser {
         }
     }
 
-    fn expect(&self, words: &mut Words<'_>) -> Result<Action, ParseError> {
+    fn expect(&self, words: &mut WordReader<'_>) -> Result<Action, ParseError> {
         let client = words.next("the name of a watch or list")?;
         let is_list = self.lists.contains(&client.text);
         match self.watches.get(&client.text) {
@@ -229,7 +233,7 @@ impl Parser {
         Ok(Action::Expect(client.text, items))
     }
 
-    fn write(&mut self, verb: &Word, words: &mut Words<'_>) -> Result<Action, ParseError> {
+    fn write(&mut self, verb: &Word, words: &mut WordReader<'_>) -> Result<Action, ParseError> {
         let name = words.next("an object such as pods/a")?;
         let object = object(words.source, &name)?;
         let version = words.next("a name for the version, such as @1")?;
@@ -267,7 +271,7 @@ impl Parser {
         })
     }
 
-    fn transaction(&mut self, words: &mut Words<'_>) -> Result<Action, ParseError> {
+    fn transaction(&mut self, words: &mut WordReader<'_>) -> Result<Action, ParseError> {
         let version = words.next("a name for the version, such as @1")?;
         let version = self.new_version(words.source, &version)?;
         let mut writes = Vec::new();
@@ -343,7 +347,7 @@ impl Parser {
         }
     }
 
-    fn read(&self, words: &mut Words<'_>, is_watch: bool) -> Result<Read, ParseError> {
+    fn read(&self, words: &mut WordReader<'_>, is_watch: bool) -> Result<Read, ParseError> {
         let source = words.source;
         let resource = words.next("pods")?;
         if resource.text != "pods" {
