@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::harness::{PATIENCE, Protocol, Server, Wire, command};
 
-/// Nobody's.
+/// No server listens there.
 const SERVER: &str = "--server=http://127.0.0.1:1";
 
 /// The object that a run with one writer changes.
@@ -234,10 +234,10 @@ async fn a_server_that_dies_is_a_failed_run() {
         ],
     );
     let number = |key: &str| report[key].as_u64().expect("a number");
-    let (sent, told) = (number("events_sent"), number("events_delivered"));
+    let (sent, received) = (number("events_sent"), number("events_delivered"));
     assert!((1..100_000).contains(&sent), "{report:#}");
-    // The write that was not acknowledged may have been told.
-    let accounted = told + number("events_lost");
+    // Watchers may have received the write that was not acknowledged.
+    let accounted = received + number("events_lost");
     assert!(
         (sent * 6..=(sent + 1) * 6).contains(&accounted),
         "{report:#}"
@@ -251,8 +251,8 @@ async fn a_server_that_dies_is_a_failed_run() {
     }
 }
 
-/// Somebody else changes the object, and its event carries the mark of one that was told before: to
-/// the watchers that is the same event twice.
+/// Another writer changes the object, and its event has the sequence number of an earlier one: the watchers receive the same
+/// event twice.
 #[tokio::test]
 async fn an_event_that_comes_twice_is_a_failed_run() {
     let server = Server::start(&["--storage=memory"]).await;
@@ -281,7 +281,7 @@ async fn an_event_that_comes_twice_is_a_failed_run() {
 }
 
 #[tokio::test]
-async fn requests_that_fail_are_told() {
+async fn failed_requests_are_reported() {
     let server = Server::start(&["--storage=memory"]).await;
     let get = ["get", "configmaps", "--count=3", "--requests=7"];
     let running = bench(&server.kubeconfig(), &get)
@@ -397,7 +397,7 @@ async fn wrong_arguments_are_one_line_and_exit_2() {
         assert!(stderr.contains(complaint), "{args:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
     }
-    // The target is in order and nobody is there.
+    // The URL is valid, and no server listens there.
     let list = ["bench", "list", "pods", "--server=http://127.0.0.1:1"];
     let output = command().args(list).output().await.expect("it runs");
     let stderr = String::from_utf8_lossy(&output.stderr);

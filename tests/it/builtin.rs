@@ -7,7 +7,7 @@ use crate::harness::{Kubectl, PATIENCE, on_both};
 
 on_both!(|server| (&Kubectl::new(&server.kubeconfig())) => [
     kubectl_makes_what_has_defaults,
-    kubectl_is_told_what_is_wrong,
+    kubectl_prints_validation_errors,
     what_is_immutable_stays,
     services_get_addresses,
     classes_are_chosen_for_who_names_none,
@@ -91,36 +91,36 @@ async fn kubectl_makes_what_has_defaults(kubectl: &Kubectl) {
     );
 }
 
-async fn kubectl_is_told_what_is_wrong(kubectl: &Kubectl) {
+async fn kubectl_prints_validation_errors(kubectl: &Kubectl) {
     let refused = async |object: Value| {
         let object = object.to_string();
         kubectl
             .run_failing_with(&["create", "-f", "-"], &object)
             .await
     };
-    let told = refused(json!({
+    let message = refused(json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "A", "image": "i"}, {"name": "b"}]},
     }))
     .await;
-    assert!(told.starts_with("The Pod \"p\" is invalid: \n* spec.containers[0].name: Invalid value: \"A\": a lowercase RFC 1123 label"), "{told}");
+    assert!(message.starts_with("The Pod \"p\" is invalid: \n* spec.containers[0].name: Invalid value: \"A\": a lowercase RFC 1123 label"), "{message}");
     assert!(
-        told.contains("* spec.containers[1].image: Required value"),
-        "{told}"
+        message.contains("* spec.containers[1].image: Required value"),
+        "{message}"
     );
     let context = json!({"seccompProfile": {"type": "Localhost"}, "runAsUser": -1});
-    let told = refused(json!({
+    let message = refused(json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "a", "image": "i", "securityContext": context}]},
     }))
     .await;
-    for wanted in [
+    for expected in [
         "runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
         "localhostProfile: Required value: must be set when seccomp type is Localhost",
     ] {
-        assert!(told.contains(wanted), "{told}");
+        assert!(message.contains(expected), "{message}");
     }
-    let told = refused(json!({
+    let message = refused(json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
         "spec": {
             "selector": {"matchLabels": {"a": "b"}},
@@ -131,29 +131,29 @@ async fn kubectl_is_told_what_is_wrong(kubectl: &Kubectl) {
         },
     }))
     .await;
-    let wanted = "The Deployment \"d\" is invalid: spec.template.metadata.labels: Invalid value: \
+    let expected = "The Deployment \"d\" is invalid: spec.template.metadata.labels: Invalid value: \
                   {\"a\":\"c\"}: `selector` does not match template `labels`\n";
-    assert_eq!(told, wanted);
-    let told = refused(json!({
+    assert_eq!(message, expected);
+    let message = refused(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "finalizers": ["bare"]},
     }))
     .await;
     assert!(
-        told.contains("neither a standard finalizer name nor is it fully qualified"),
-        "{told}"
+        message.contains("neither a standard finalizer name nor is it fully qualified"),
+        "{message}"
     );
     let owner =
         json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "controller": true});
     let mut other = owner.clone();
     other["name"] = "m".into();
-    let told = refused(json!({
+    let message = refused(json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "c", "ownerReferences": [owner, other]},
     }))
     .await;
     assert!(
-        told.contains("Only one reference can have Controller set to true"),
-        "{told}"
+        message.contains("Only one reference can have Controller set to true"),
+        "{message}"
     );
 }
 
@@ -166,19 +166,19 @@ async fn what_is_immutable_stays(kubectl: &Kubectl) {
         "template": {"metadata": {"labels": {"app": "other"}}},
     }});
     let patch = patch.to_string();
-    let told = kubectl
+    let output = kubectl
         .run_failing(&["patch", "deployment", "web", "-p", &patch])
         .await;
-    let wanted = "The Deployment \"web\" is invalid: spec.selector: Invalid value: \
+    let expected = "The Deployment \"web\" is invalid: spec.selector: Invalid value: \
                   {\"matchLabels\":{\"app\":\"other\"}}: field is immutable\n";
-    assert_eq!(told, wanted);
+    assert_eq!(output, expected);
     kubectl.run(&["run", "one", "--image=nginx"]).await;
-    let told = kubectl
+    let output = kubectl
         .run_failing(&["patch", "pod", "one", "-p", r#"{"spec":{"hostname":"h"}}"#])
         .await;
     assert!(
-        told.contains("spec: Forbidden: pod updates may not change fields other than"),
-        "{told}"
+        output.contains("spec: Forbidden: pod updates may not change fields other than"),
+        "{output}"
     );
     kubectl
         .run(&["set", "image", "pod/one", "one=nginx:2"])
@@ -192,24 +192,24 @@ async fn what_is_immutable_stays(kubectl: &Kubectl) {
     kubectl
         .run(&[&patch[..], &[&given("10.1.0.0/24")]].concat())
         .await;
-    let told = kubectl
+    let output = kubectl
         .run_failing(&[&patch[..], &[&given("10.2.0.0/24")]].concat())
         .await;
-    let wanted =
+    let expected =
         "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid";
-    assert!(told.contains(wanted), "{told}");
+    assert!(output.contains(expected), "{output}");
     kubectl
         .run(&["create", "configmap", "c", "--from-literal=a=b"])
         .await;
     kubectl
         .run(&["patch", "configmap", "c", "-p", r#"{"immutable":true}"#])
         .await;
-    let told = kubectl
+    let output = kubectl
         .run_failing(&["patch", "configmap", "c", "-p", r#"{"data":{"a":"c"}}"#])
         .await;
     assert!(
-        told.contains("data: Forbidden: field is immutable when `immutable` is set"),
-        "{told}"
+        output.contains("data: Forbidden: field is immutable when `immutable` is set"),
+        "{output}"
     );
 }
 
@@ -247,14 +247,14 @@ async fn services_get_addresses(kubectl: &Kubectl) {
     let port = np["spec"]["ports"][0]["nodePort"].as_u64().unwrap();
     assert!((30_000..=32_767).contains(&port), "{port}");
     let flag = format!("--node-port={port}");
-    let told = kubectl
+    let output = kubectl
         .run_failing(&["create", "service", "nodeport", "np2", "--tcp=80:80", &flag])
         .await;
     assert!(
-        told.contains("provided port is already allocated"),
-        "{told}"
+        output.contains("provided port is already allocated"),
+        "{output}"
     );
-    let told = kubectl
+    let output = kubectl
         .run_failing(&[
             "patch",
             "service",
@@ -264,10 +264,10 @@ async fn services_get_addresses(kubectl: &Kubectl) {
         ])
         .await;
     assert!(
-        told.contains(
+        output.contains(
             "spec.clusterIPs[0]: Invalid value: [\"10.96.0.9\"]: may not change once set"
         ),
-        "{told}"
+        "{output}"
     );
     kubectl.run(&["delete", "service", "web", "np"]).await;
     let claims = kubectl.run(&["get", "ipaddresses", "-o", "name"]).await;
@@ -336,10 +336,10 @@ async fn classes_are_chosen_for_who_names_none(kubectl: &Kubectl) {
         "--value=6",
         "--global-default",
     ];
-    let told = kubectl.run_failing(&second).await;
+    let output = kubectl.run_failing(&second).await;
     assert!(
-        told.contains("PriorityClass usual is already marked as default"),
-        "{told}"
+        output.contains("PriorityClass usual is already marked as default"),
+        "{output}"
     );
 
     let claim = |name: String, class: Value| {
@@ -405,8 +405,8 @@ async fn quantities_are_read_back_in_one_form(kubectl: &Kubectl) {
         ),
         (&["replace", "-f", "-"][..], "few replaced"),
     ] {
-        let told = kubectl.run_with(how, &quota("3000m").to_string()).await;
-        assert!(told.contains(said), "{told}");
+        let output = kubectl.run_with(how, &quota("3000m").to_string()).await;
+        assert!(output.contains(said), "{output}");
         let few = get(kubectl, &["quota", "few"]).await;
         assert_eq!(few["spec"]["hard"]["cpu"], "3");
     }
@@ -430,15 +430,15 @@ async fn what_is_no_base64_is_refused(kubectl: &Kubectl) {
     for (kind, member) in [("Secret", "data"), ("ConfigMap", "binaryData")] {
         let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"},
             member: {"k": "no base64!"}});
-        let told = kubectl
+        let output = kubectl
             .run_failing_with(
                 &["create", "-f", "-", "--validate=false"],
                 &object.to_string(),
             )
             .await;
         assert!(
-            told.contains("illegal base64 data at input byte 2"),
-            "{told}"
+            output.contains("illegal base64 data at input byte 2"),
+            "{output}"
         );
     }
 }

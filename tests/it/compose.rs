@@ -118,16 +118,16 @@ fn members_know_each_other() {
 }
 
 #[test]
-fn the_server_is_told_what_the_members_advertise() {
+fn the_server_is_configured_with_the_advertised_urls() {
     let compose = Compose::read();
     let flags = compose.flags();
-    let told: BTreeSet<_> = flags["--etcd-servers"].split(',').collect();
+    let received: BTreeSet<_> = flags["--etcd-servers"].split(',').collect();
     let advertised: BTreeSet<_> = compose
         .members()
         .values()
         .map(|member| environment(member, "ETCD_ADVERTISE_CLIENT_URLS"))
         .collect();
-    assert_eq!(told, advertised);
+    assert_eq!(received, advertised);
     let waits: BTreeSet<_> = compose.server()["depends_on"]
         .as_object()
         .expect("it waits for the members")

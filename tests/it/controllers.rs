@@ -22,9 +22,9 @@ use crate::storage::etcd::EtcdProcess;
 
 on_both!(|server| (server, &Kubectl::new(&server.kubeconfig())) => [
     deployments_are_deleted_in_cascades,
-    a_namespace_tells_what_it_waits_for,
+    a_terminating_namespace_has_conditions_for_what_remains,
     owners_and_dependents_of_a_client_in_rust,
-    jobs_leave_orphans_unless_told_otherwise,
+    jobs_are_deleted_with_orphan_policy_by_default,
     what_each_namespace_has,
     custom_resources_own_and_are_owned,
     orphans_of_a_kind_that_was_defined_just_now_stay,
@@ -146,7 +146,7 @@ async fn deployments_are_deleted_in_cascades(_: &Server, kubectl: &Kubectl) {
     .await;
 }
 
-async fn a_namespace_tells_what_it_waits_for(_: &Server, kubectl: &Kubectl) {
+async fn a_terminating_namespace_has_conditions_for_what_remains(_: &Server, kubectl: &Kubectl) {
     kubectl.run(&["create", "namespace", "slow"]).await;
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "held", "namespace": "slow", "finalizers": ["example.com/hold"]}});
@@ -302,8 +302,8 @@ async fn job(kubectl: &Kubectl, name: &str) {
     create(kubectl, &pod).await;
 }
 
-async fn jobs_leave_orphans_unless_told_otherwise(server: &Server, kubectl: &Kubectl) {
-    for name in ["silent", "told"] {
+async fn jobs_are_deleted_with_orphan_policy_by_default(server: &Server, kubectl: &Kubectl) {
+    for name in ["silent", "background"] {
         job(kubectl, name).await;
     }
     let mut wire = server.plain(crate::harness::Protocol::Http1).await;
@@ -313,9 +313,9 @@ async fn jobs_leave_orphans_unless_told_otherwise(server: &Server, kubectl: &Kub
     let warning = answer.headers["warning"].to_str().expect("text");
     let expected = "child pods are preserved by default when jobs are deleted";
     assert!(warning.contains(expected), "{warning}");
-    kubectl.run(&["delete", "job", "told"]).await;
+    kubectl.run(&["delete", "job", "background"]).await;
     until("the pod of the other job", async || {
-        left(kubectl, "told").await.is_empty()
+        left(kubectl, "background").await.is_empty()
     })
     .await;
     until("the end of the first job", async || {
@@ -430,14 +430,14 @@ async fn what_is_in_use_is_kept(_: &Server, kubectl: &Kubectl) {
     pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "used"}}]);
     for name in ["used", "unused"] {
         create(kubectl, &claim(name)).await;
-        let told = finalizers(&format!("pvc/{name}")).await;
-        assert_eq!(told, r#"["kubernetes.io/pvc-protection"]"#);
+        let received = finalizers(&format!("pvc/{name}")).await;
+        assert_eq!(received, r#"["kubernetes.io/pvc-protection"]"#);
     }
     create(kubectl, &pod).await;
     kubectl
         .run(&["delete", "pvc", "used", "--wait=false"])
         .await;
-    // That one goes at once, so somebody looks.
+    // The controller runs: it deletes the unused claim immediately.
     kubectl.run(&["delete", "pvc", "unused"]).await;
     let claims = ["get", "pvc", "-o", "name"];
     assert_eq!(kubectl.run(&claims).await, "persistentvolumeclaim/used\n");

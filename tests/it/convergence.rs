@@ -1,6 +1,6 @@
 //! What watches promise under stress, against the real binary on both back ends: a burst of changes,
-//! a client that stops reading, a server that is killed. Each case compares what watches told with
-//! what was acknowledged or is listed in the end.
+//! a client that stops reading, a server that is killed. Each case compares the events of watches with the acknowledged
+//! writes or with a list at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -68,7 +68,7 @@ fn pod(name: &str, n: usize) -> Value {
 /// The writers replace pods by bodies of their own, which have no token volume.
 const PLAIN_PODS: &str = "--disable-admission-plugins=ServiceAccount";
 
-/// What one writer was told was done: the last version of each of its pods, `None` when deleted.
+/// The acknowledged writes of one writer: the last version of each of its pods, `None` if it was deleted.
 type Acknowledged = BTreeMap<String, Option<u64>>;
 
 /// Creates, changes and deletes pods of its own, `changes` times or until the server is gone. Each
@@ -127,7 +127,7 @@ async fn write_all(server: &Server, changes: usize) -> Acknowledged {
     join_all(writers).await.into_iter().flatten().collect()
 }
 
-/// Creates one more pod, so that a watch that has told of it has told of all before it.
+/// Creates one more pod: a watch that has its event has all events before it.
 async fn write_last(server: &Server, name: &str) -> u64 {
     let mut wire = server.plain(Protocol::Http2).await;
     let answer = wire.post(PODS, &pod(name, 0)).await;
@@ -159,7 +159,7 @@ struct Watch {
     state: BTreeMap<String, u64>,
     last: u64,
     /// `(version, when read)` of each event.
-    told: Vec<(u64, Instant)>,
+    received: Vec<(u64, Instant)>,
     gone: bool,
 }
 
@@ -179,7 +179,7 @@ impl Watch {
         let request = request(Method::GET, &path, &[], full(""));
         let response = connection.open(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        let (unparsed, told) = Default::default();
+        let (unparsed, received) = Default::default();
         let body = response.into_body();
         Self {
             body,
@@ -187,12 +187,12 @@ impl Watch {
             unparsed,
             state,
             last: from,
-            told,
+            received,
             gone: false,
         }
     }
 
-    /// Reads until the pod `last` was told of, or the stream ends.
+    /// Reads until the event of the pod `last`, or the end of the stream.
     async fn read_to(&mut self, last: &str) {
         while !self.state.contains_key(last) && self.read_frame().await {}
     }
@@ -205,7 +205,7 @@ impl Watch {
     /// Reads what comes next; false when the stream has ended.
     async fn read_frame(&mut self) -> bool {
         let frame = timeout(PATIENCE, self.body.frame()).await;
-        let Some(Ok(frame)) = frame.expect("the watch tells something or ends") else {
+        let Some(Ok(frame)) = frame.expect("an event or the end of the watch in time") else {
             return false;
         };
         if let Ok(data) = frame.into_data() {
@@ -232,7 +232,7 @@ impl Watch {
         let version = version_of(object);
         assert!(version > self.last, "{version} after {}", self.last);
         self.last = version;
-        self.told.push((version, Instant::now()));
+        self.received.push((version, Instant::now()));
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let known = match event["type"].as_str() {
             Some("DELETED") => self.state.remove(&name).is_some(),
@@ -261,7 +261,7 @@ macro_rules! on_both {
 
 on_both!(
     kubectl_watches_a_burst_to_the_state_of_a_list,
-    a_watcher_that_stops_reading_delays_nobody_and_loses_nothing,
+    a_watcher_that_stops_reading_delays_no_other_and_misses_nothing,
     a_killed_server_has_every_acknowledged_write_and_watches_resume,
 );
 
@@ -309,7 +309,7 @@ async fn kubectl_watches_a_burst_to_the_state_of_a_list(store: Store) {
     server.stop().await;
 }
 
-async fn a_watcher_that_stops_reading_delays_nobody_and_loses_nothing(store: Store) {
+async fn a_watcher_that_stops_reading_delays_no_other_and_misses_nothing(store: Store) {
     let server = store.serve().await;
     let (state, from) = list(&server).await;
     let mut stuck = Watch::start(&server, state.clone(), from).await;
@@ -324,7 +324,7 @@ async fn a_watcher_that_stops_reading_delays_nobody_and_loses_nothing(store: Sto
         (acknowledged, Instant::now())
     };
     let ((acknowledged, done), ()) = tokio::join!(written, reading.read_to("last"));
-    let (_, last_read) = *reading.told.last().expect("events");
+    let (_, last_read) = *reading.received.last().expect("events");
     let late = last_read.saturating_duration_since(done);
     assert!(
         late < DELAY_MAX,
@@ -343,7 +343,7 @@ async fn a_watcher_that_stops_reading_delays_nobody_and_loses_nothing(store: Sto
         // History holds many times what was written, for longer than they stood still.
         assert!(!stuck.gone, "a parked watch was ended");
         assert_eq!(stuck.state, listed);
-        let versions = |watch: &Watch| watch.told.iter().map(|(v, _)| *v).collect::<Vec<_>>();
+        let versions = |watch: &Watch| watch.received.iter().map(|(v, _)| *v).collect::<Vec<_>>();
         assert_eq!(
             versions(stuck),
             versions(&reading),

@@ -1,5 +1,5 @@
-//! Leader election on a real server that is killed: whoever leads goes on when the server is back in
-//! time, and what it led is handed over when it ends.
+//! Leader election on a real server that is killed: the leader remains the leader if the server is back in time, and
+//! releases its lease when it ends.
 
 use std::path::Path;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-use crate::harness::{Answer, Identity, PATIENCE, Protocol, Wire, command, signal};
+use crate::harness::{Identity, PATIENCE, Protocol, Response, Wire, command, signal};
 use crate::storage::etcd::EtcdProcess;
 
 /// A directory with the links, and whatever a test puts beside them.
@@ -189,7 +189,7 @@ impl Assets {
         Wire::secure(local(port), &config, identity, Protocol::Http2).await
     }
 
-    async fn get(&self, port: u16, identity: Option<&Identity>, path: &str) -> Answer {
+    async fn get(&self, port: u16, identity: Option<&Identity>, path: &str) -> Response {
         self.wire(port, identity).await.get(path).await
     }
 
@@ -250,7 +250,7 @@ async fn listening(port: u16, process: &Process) {
         }
     };
     let connected = timeout(PATIENCE, connected).await;
-    assert!(connected.is_ok(), "nobody listens:\n{}", process.log());
+    assert!(connected.is_ok(), "no server listens:\n{}", process.log());
 }
 
 fn config_map(name: &str) -> String {
@@ -279,8 +279,8 @@ async fn assets_are_links_and_made_again() {
         let made = made.await.expect("the binary starts");
         assert!(made.status.success(), "{made:?}");
         assert_eq!(target("kubectl").as_ref(), expected);
-        let told = String::from_utf8_lossy(&made.stderr).contains("there is no kubectl in PATH");
-        assert_eq!(told, path == &directory);
+        let text = String::from_utf8_lossy(&made.stderr).contains("there is no kubectl in PATH");
+        assert_eq!(text, path == &directory);
     }
     let home = assets.path("home");
     let made = command()

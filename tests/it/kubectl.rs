@@ -11,7 +11,7 @@ on_both!(|server| (&Kubectl::new(&server.kubeconfig())) => [
     pods,
     deployments,
     generated_objects,
-    errors_are_told,
+    errors_are_printed,
     everything_in_a_namespace,
 ]);
 
@@ -229,14 +229,14 @@ async fn generated_objects(kubectl: &Kubectl) {
     );
 }
 
-async fn errors_are_told(kubectl: &Kubectl) {
+async fn errors_are_printed(kubectl: &Kubectl) {
     create(kubectl, &pod("a")).await;
     let again = kubectl
         .run_failing_with(&["create", "-f", "-"], &pod("a").to_string())
         .await;
     assert!(again.contains(r#"pods "a" already exists"#), "{again}");
-    let absent = kubectl.run_failing(&["get", "pod", "nobody"]).await;
-    assert!(absent.contains(r#"pods "nobody" not found"#), "{absent}");
+    let absent = kubectl.run_failing(&["get", "pod", "missing"]).await;
+    assert!(absent.contains(r#"pods "missing" not found"#), "{absent}");
     let unknown = kubectl.run_failing(&["get", "unicorns"]).await;
     assert!(
         unknown.contains(r#"doesn't have a resource type "unicorns""#),

@@ -1,5 +1,5 @@
-//! The kubelet's way of hearing of pods, against the real binary on both back ends: what the source tells
-//! of the pods of its node, one by one, and that whoever carries it out has what is listed.
+//! The kubelet's source of pods, against the real binary on both back ends: the updates for the pods of its node, and that
+//! a consumer that applies them has the listed pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn client(server: &Server) -> RestClient {
     RestClient::new(&RestConfig::from_kubeconfig(&kubeconfig, None).unwrap()).unwrap()
 }
 
-/// A kubelet that holds the pods that it was told of.
+/// A kubelet that applies the updates to its pods.
 struct Kubelet {
     updates: mpsc::Receiver<PodUpdate>,
     /// By uid.
@@ -61,7 +61,7 @@ impl Kubelet {
         }
     }
 
-    /// Carries out what it is told next, and says what that was.
+    /// Applies the next update and describes it.
     async fn next(&mut self) -> String {
         let update = timeout(PATIENCE, self.updates.recv()).await;
         let update = update.expect("an update in time").expect("it goes on");
@@ -97,7 +97,7 @@ async fn a_kubelet_hears_of_the_life_of_a_pod(server: &Server) {
     let mut kubelet = Kubelet::start(&client(server));
     assert_eq!(kubelet.next().await, "Add", "the source is ready");
 
-    // One that nobody has bound, and one that is another node's, are not its business.
+    // A pod without a node and a pod of another node cause no update.
     for (name, node) in [("web", None), ("else", Some("n2"))] {
         let pod = pod(name, node).to_string();
         kubectl.run_with(&["create", "-f", "-"], &pod).await;
@@ -190,23 +190,23 @@ async fn a_kubelet_has_what_is_listed_after_a_stream_of_pods(server: &Server) {
         for number in 30..300 {
             step(&pods, &mut random, number).await;
         }
-        // The last of all, so that one knows when all were told.
+        // The last one, which shows that all updates have arrived.
         let last: Pod = serde_json::from_value(pod("last", Some(NODE))).unwrap();
         pods.create(&last).await.unwrap();
     };
     let hearing = async {
-        let mut told = BTreeMap::<_, usize>::new();
+        let mut received = BTreeMap::<_, usize>::new();
         loop {
             let update = kubelet.next().await;
             if update.contains(" last") {
-                return told;
+                return received;
             }
             let operation = update.split(' ').next().unwrap().to_owned();
-            *told.entry(operation).or_default() += 1;
+            *received.entry(operation).or_default() += 1;
         }
     };
-    let ((), told) = tokio::join!(changing, hearing);
-    println!("told {told:?}");
+    let ((), received) = tokio::join!(changing, hearing);
+    println!("updates: {received:?}");
     let of_node = ListParams {
         fields: Some(pods_of_node(NODE)),
         ..ListParams::default()
@@ -216,7 +216,7 @@ async fn a_kubelet_has_what_is_listed_after_a_stream_of_pods(server: &Server) {
         .into_iter()
         .map(|pod| (pod.metadata.uid.clone().unwrap(), Arc::new(pod)))
         .collect();
-    // What nobody is told of is a pod's new version alone.
+    // A change of the resourceVersion alone causes no update.
     let shown = |pods: BTreeMap<String, Arc<Pod>>| -> BTreeMap<String, Value> {
         let pods = pods.into_iter().map(|(uid, pod)| {
             let mut pod = (*pod).clone();
@@ -244,10 +244,13 @@ async fn pods_of_one_name_are_left_out_with_an_event(server: &Server) {
         Arc::new(serde_json::from_value(pod).unwrap())
     });
     file.send(pods.to_vec()).await.unwrap();
-    let told = timeout(PATIENCE, updates.recv()).await;
-    let told = told.expect("an update in time").expect("it goes on");
-    assert_eq!((told.operation, told.pods.len()), (PodOperation::Add, 1));
-    assert_eq!(told.pods[0].metadata.uid.as_deref(), Some("uid-1"));
+    let received = timeout(PATIENCE, updates.recv()).await;
+    let received = received.expect("an update in time").expect("it goes on");
+    assert_eq!(
+        (received.operation, received.pods.len()),
+        (PodOperation::Add, 1)
+    );
+    assert_eq!(received.pods[0].metadata.uid.as_deref(), Some("uid-1"));
     // The end of the group writes what is left.
     tasks.drain(PATIENCE).await.unwrap();
     let kubectl = Kubectl::new(&server.kubeconfig());

@@ -1,6 +1,6 @@
 //! What is too large, too deep or too many, sent to the real binary on both back ends: each ends in a
-//! clear `Status`, and the server goes on. How much work it takes to refuse is counted beside the code;
-//! and the media types in which refusals are told.
+//! clear `Status`, and the server goes on. And the media types of error responses. The work that a rejection takes is
+//! counted beside the code.
 
 use bytes::Bytes;
 use http::Method;
@@ -30,7 +30,7 @@ async fn wire(server: &Server) -> Wire {
 }
 
 /// Sends it on a connection of its own, which a refused body may end; the code and the message.
-async fn told(
+async fn send(
     server: &Server,
     method: Method,
     path: &str,
@@ -50,7 +50,7 @@ async fn told(
 }
 
 async fn post(server: &Server, content_type: &str, body: &str) -> (u16, String) {
-    told(server, Method::POST, MAPS, content_type, body).await
+    send(server, Method::POST, MAPS, content_type, body).await
 }
 
 async fn bodies(server: &Server) {
@@ -80,7 +80,7 @@ async fn bodies(server: &Server) {
     );
     let revision = json!({"metadata": {"name": "r"}, "revision": 1, "data": {"text": large}});
     let revisions = "/apis/apps/v1/namespaces/default/controllerrevisions";
-    let (code, message) = told(server, Method::POST, revisions, JSON, &revision.to_string()).await;
+    let (code, message) = send(server, Method::POST, revisions, JSON, &revision.to_string()).await;
     assert_eq!(code, 413, "{message}");
     assert!(message.contains("too large"), "{message}");
     // Compressed bodies are read as they are, as upstream reads them.
@@ -126,7 +126,7 @@ async fn patches(server: &Server) {
     let path = format!("{MAPS}/a");
     let json_patch = "application/json-patch+json";
     let patch = async |content_type: &str, body: &Value| {
-        told(
+        send(
             server,
             Method::PATCH,
             &path,
@@ -174,7 +174,7 @@ async fn patches(server: &Server) {
 
 async fn questions(server: &Server) {
     let ask =
-        async |query: &str| told(server, Method::GET, &format!("{MAPS}?{query}"), JSON, "").await;
+        async |query: &str| send(server, Method::GET, &format!("{MAPS}?{query}"), JSON, "").await;
     // Many requirements, and many values, that nothing fulfils.
     let keys: Vec<String> = (0..2_000).map(|n| format!("k{n}%3Dv")).collect();
     assert_eq!(
@@ -241,7 +241,7 @@ async fn refusals_in_each_media_type(server: &Server) {
         let status: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(status["reason"], "NotFound");
     }
-    // What a delete leaves is told likewise.
+    // The same for the Status of a deletion.
     assert_eq!(
         post(server, JSON, &map("gone", "x").to_string()).await.0,
         201
@@ -287,7 +287,7 @@ async fn who_manages_fields_gives_way(server: &Server) {
     assert!(made.json()["metadata"]["managedFields"].is_null());
 }
 
-/// A name or a namespace that can be part of no key is refused before anybody looks for it, whatever is asked.
+/// A name or namespace that cannot be part of a key is rejected before any look-up, for every verb.
 async fn paths_that_are_no_keys(server: &Server) {
     let body = map("a", "x").to_string();
     for (part, problem) in [
@@ -314,7 +314,7 @@ async fn paths_that_are_no_keys(server: &Server) {
             (Method::PUT, &named),
             (Method::DELETE, &named),
         ] {
-            let (code, message) = told(server, method.clone(), path, JSON, &body).await;
+            let (code, message) = send(server, method.clone(), path, JSON, &body).await;
             assert!(
                 code == 400 && message.ends_with(problem),
                 "{method} {path}: {code} {message}"
@@ -322,13 +322,13 @@ async fn paths_that_are_no_keys(server: &Server) {
         }
         let apply = "application/apply-patch+yaml";
         let path = format!("{named}?fieldManager=a");
-        let (code, message) = told(server, Method::PATCH, &path, apply, &body).await;
+        let (code, message) = send(server, Method::PATCH, &path, apply, &body).await;
         assert!(
             code == 400 && message.ends_with(problem),
             "{path}: {message}"
         );
     }
-    // An escaped slash parts like any other; and these could be keys, but are nobody's.
+    // An escaped slash separates like any other; these could be keys, but no object has them.
     for path in [
         "/api/v1/namespaces/a%2Fb/configmaps",
         "/api/v1/namespaces//configmaps",
@@ -336,12 +336,12 @@ async fn paths_that_are_no_keys(server: &Server) {
         "/api/v1/namespaces/UPPER/configmaps/a",
         "/api/v1/namespaces/a%20b/configmaps/a",
     ] {
-        let (code, message) = told(server, Method::GET, path, JSON, "").await;
+        let (code, message) = send(server, Method::GET, path, JSON, "").await;
         assert_eq!(code, 404, "{path}: {message}");
     }
     for namespace in ["UPPER", "a%20b", "%00"] {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-        let (code, message) = told(server, Method::POST, &path, JSON, &body).await;
+        let (code, message) = send(server, Method::POST, &path, JSON, &body).await;
         assert_eq!(code, 404, "{path}: {message}");
     }
 }
@@ -409,19 +409,19 @@ async fn definitions_that_make_much_of_little(server: &Server) {
         .to_string()
     };
     let text = much(json!({"text": "x".repeat(3_000)}));
-    let (code, message) = told(server, Method::POST, path, JSON, &text).await;
+    let (code, message) = send(server, Method::POST, path, JSON, &text).await;
     assert!(
         code == 422 && message.contains("failed rule"),
         "{code} {message}"
     );
     let items: serde_json::Map<_, _> = (0..100_000).map(|n| (n.to_string(), json!({}))).collect();
     let items = much(json!({ "items": items }));
-    let (code, message) = told(server, Method::POST, path, JSON, &items).await;
+    let (code, message) = send(server, Method::POST, path, JSON, &items).await;
     assert!(
         code == 413 && message.contains("defaults"),
         "{code} {message}"
     );
-    let (code, message) = told(
+    let (code, message) = send(
         server,
         Method::POST,
         path,

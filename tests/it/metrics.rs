@@ -25,25 +25,25 @@ async fn scrape(wire: &mut Wire) -> Scrape {
 }
 
 /// Asserts what series of this name and these labels add up to. Labels are written with `'`.
-fn check(told: &Scrape, name: &str, labels: &str, expect: f64) {
+fn check(received: &Scrape, name: &str, labels: &str, expect: f64) {
     let labels = labels.replace('\'', "\"");
     let each: Vec<&str> = labels.split(' ').filter(|l| !l.is_empty()).collect();
-    let value = told.sum(name, &each);
+    let value = received.sum(name, &each);
     assert_eq!(value, expect, "{name} {labels}");
 }
 
 /// Scrapes until the config maps' series of this name add up to that.
 async fn until(wire: &mut Wire, name: &str, value: f64) -> Scrape {
-    let wanted = async {
+    let reached = async {
         loop {
-            let told = scrape(wire).await;
-            if told.sum(name, &["resource=\"configmaps\""]) == value {
-                return told;
+            let metrics = scrape(wire).await;
+            if metrics.sum(name, &["resource=\"configmaps\""]) == value {
+                return metrics;
             }
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, wanted).await.expect(name)
+    timeout(PATIENCE, reached).await.expect(name)
 }
 
 fn config_map(name: &str, app: &str, text: &str) -> Value {
@@ -139,10 +139,10 @@ async fn known_traffic(server: Server) {
     assert_eq!(made.status, StatusCode::CREATED);
     let (_, event_bytes) = watch.next(1).await;
 
-    let told = scrape(&mut wire).await;
+    let metrics = scrape(&mut wire).await;
     let check = |name: &str, labels: &str, expect: f64| {
         check(
-            &told,
+            &metrics,
             name,
             &format!("resource='configmaps' {labels}"),
             expect,
@@ -208,20 +208,20 @@ async fn known_traffic(server: Server) {
     // The server hears of it when it next looks at the connection.
     until(&mut wire, "apiserver_longrunning_requests", 0.0).await;
     // Once more: a scrape is not one moment.
-    let told = scrape(&mut wire).await;
-    assert!(told.get(SIZE).unwrap() > 10_000.0);
-    check_gone(&told);
+    let metrics = scrape(&mut wire).await;
+    assert!(metrics.get(SIZE).unwrap() > 10_000.0);
+    check_gone(&metrics);
     server.stop().await;
 }
 
-fn check_gone(told: &Scrape) {
+fn check_gone(received: &Scrape) {
     check(
-        told,
+        received,
         "apiserver_request_total",
         "verb='WATCH' code='200'",
         1.0,
     );
-    check(told, "watchet_watchers", "resource='configmaps'", 0.0);
+    check(received, "watchet_watchers", "resource='configmaps'", 0.0);
 }
 
 /// Changes while a client does not read: more than its inbox and what is on the way hold.
@@ -238,7 +238,7 @@ async fn a_slow_watcher(server: Server) {
         .await;
     assert_eq!(made.status, StatusCode::CREATED);
     watch.next(2).await;
-    // A watch of a resource that nobody has asked for before may be parked once to begin with.
+    // The first watch of a resource may be parked once at the beginning.
     let parked = "watchet_parked_watchers_total";
     let parked_before = scrape(&mut writer).await.sum(parked, &[]);
     let text = "x".repeat(8 << 10);
@@ -256,22 +256,27 @@ async fn a_slow_watcher(server: Server) {
     .await;
     let mut wire = server.plain(Protocol::Http1).await;
     let config_maps = "resource='configmaps'";
-    let told = scrape(&mut wire).await;
-    check(&told, "watchet_watchers", config_maps, 1.0);
-    check(&told, "watchet_live_watchers", config_maps, 0.0);
+    let metrics = scrape(&mut wire).await;
+    check(&metrics, "watchet_watchers", config_maps, 1.0);
+    check(&metrics, "watchet_live_watchers", config_maps, 0.0);
     let (types, bytes) = watch.next(CHANGES).await;
     assert!(types.iter().all(|kind| kind == "ADDED"));
-    let told = scrape(&mut wire).await;
-    check(&told, parked, "", parked_before + 1.0);
+    let metrics = scrape(&mut wire).await;
+    check(&metrics, parked, "", parked_before + 1.0);
     check(
-        &told,
+        &metrics,
         "apiserver_terminated_watchers_total",
         config_maps,
         0.0,
     );
     let frames = 2.0 + CHANGES as f64;
-    check(&told, "apiserver_watch_events_total", config_maps, frames);
-    let sum = told.sum(
+    check(
+        &metrics,
+        "apiserver_watch_events_total",
+        config_maps,
+        frames,
+    );
+    let sum = metrics.sum(
         "apiserver_watch_events_sizes_sum",
         &["resource=\"configmaps\""],
     );
@@ -279,13 +284,13 @@ async fn a_slow_watcher(server: Server) {
     let made = wire.post(CONFIG_MAPS, &config_map("last", "x", "")).await;
     assert_eq!(made.status, StatusCode::CREATED);
     watch.next(1).await;
-    let told = scrape(&mut wire).await;
-    check(&told, "watchet_live_watchers", config_maps, 1.0);
-    check(&told, parked, "", parked_before + 1.0);
+    let metrics = scrape(&mut wire).await;
+    check(&metrics, "watchet_live_watchers", config_maps, 1.0);
+    check(&metrics, parked, "", parked_before + 1.0);
     server.stop().await;
 }
 
-/// Controllers watch too, and whoever counts known traffic does without theirs.
+/// Controllers watch too, so tests that count requests run without them.
 const ALONE: &str = "--controllers=-namespace";
 
 async fn on_etcd(etcd: &EtcdProcess) -> Server {
@@ -373,13 +378,13 @@ async fn a_scrape_of_all_resources_is_small() {
     assert_eq!(packed.headers["content-encoding"], "gzip");
     let bytes = packed.body.len();
     assert!(bytes < listed * 2_000, "{bytes} bytes, compressed");
-    let told = Scrape::parse(std::str::from_utf8(&answer.body).unwrap());
-    assert_eq!(told.families()["process_open_fds"].0, "gauge");
-    assert_eq!(told.get(SIZE), None, "memory takes no disk");
+    let received = Scrape::parse(std::str::from_utf8(&answer.body).unwrap());
+    assert_eq!(received.families()["process_open_fds"].0, "gauge");
+    assert_eq!(received.get(SIZE), None, "memory takes no disk");
     let version = format!(
         "watchet_build_info{{version=\"{}\"}}",
         env!("CARGO_PKG_VERSION")
     );
-    assert_eq!(told.get(&version), Some(1.0));
+    assert_eq!(received.get(&version), Some(1.0));
     server.stop().await;
 }

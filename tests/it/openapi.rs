@@ -5,7 +5,7 @@ use http::Method;
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Kubectl, PATIENCE, Protocol, Server, Wire, full, on_both, request};
+use crate::harness::{Kubectl, PATIENCE, Protocol, Response, Server, Wire, full, on_both, request};
 
 on_both!(|server| (server) => [
     kubectl_explains,
@@ -30,7 +30,7 @@ fn deployment(containers: Value) -> Value {
 
 async fn kubectl_explains(server: &Server) {
     let kubectl = Kubectl::new(&server.kubeconfig());
-    let told = kubectl
+    let received = kubectl
         .run(&["explain", "pod.spec.containers", "--recursive"])
         .await;
     for line in [
@@ -43,32 +43,38 @@ async fn kubectl_explains(server: &Server) {
         "  resources\t<ResourceRequirements>",
         "    limits\t<map[string]Quantity>",
     ] {
-        assert!(told.contains(line), "{line:?} is not in {told}");
+        assert!(received.contains(line), "{line:?} is not in {received}");
     }
-    let told = kubectl
+    let received = kubectl
         .run(&["explain", "deploy.spec.strategy.rollingUpdate.maxSurge"])
         .await;
-    assert!(told.contains("FIELD: maxSurge <IntOrString>"), "{told}");
-    let told = kubectl
+    assert!(
+        received.contains("FIELD: maxSurge <IntOrString>"),
+        "{received}"
+    );
+    let received = kubectl
         .run(&["explain", "deploy", "--output=plaintext-openapiv2"])
         .await;
     assert!(
-        told.contains("KIND:     Deployment\nVERSION:  apps/v1"),
-        "{told}"
+        received.contains("KIND:     Deployment\nVERSION:  apps/v1"),
+        "{received}"
     );
-    assert!(told.contains("   spec\t<Object>"), "{told}");
-    let told = kubectl
+    assert!(received.contains("   spec\t<Object>"), "{received}");
+    let received = kubectl
         .run(&[
             "explain",
             "svc.spec.ports.port",
             "--output=plaintext-openapiv2",
         ])
         .await;
-    assert!(told.contains("FIELD:    port <integer>"), "{told}");
-    let told = kubectl.run_failing(&["explain", "pod.spec.nothing"]).await;
-    assert!(told.contains("field \"nothing\" does not exist"), "{told}");
-    let told = kubectl.run(&["api-resources", "--no-headers"]).await;
-    let pods = told.lines().find(|line| line.starts_with("pods "));
+    assert!(received.contains("FIELD:    port <integer>"), "{received}");
+    let received = kubectl.run_failing(&["explain", "pod.spec.nothing"]).await;
+    assert!(
+        received.contains("field \"nothing\" does not exist"),
+        "{received}"
+    );
+    let received = kubectl.run(&["api-resources", "--no-headers"]).await;
+    let pods = received.lines().find(|line| line.starts_with("pods "));
     let words: Vec<&str> = pods.unwrap_or_default().split_whitespace().collect();
     assert_eq!(words, ["pods", "po", "v1", "true", "Pod"]);
 }
@@ -84,7 +90,7 @@ async fn kubectl_applies_what_changed(server: &Server) {
     let first = deployment(json!([container("a", "one"), container("b", "one")]));
     assert_eq!(apply(&first).await, "deployment.apps/web created\n");
     assert_eq!(apply(&first).await, "deployment.apps/web unchanged\n");
-    // Somebody else adds a container, which comes first; the next apply changes one of its own and takes one away.
+    // Another client adds a container, which comes first; the next apply changes one of its own and removes one.
     let added = json!({"spec": {"template": {"spec": {"containers": [container("c", "two")]}}}});
     let patch = ["patch", "deploy", "web", "--patch", &added.to_string()];
     kubectl.run(&patch).await;
@@ -111,24 +117,24 @@ async fn kubectl_validates_strictly(server: &Server) {
     let mut object = deployment(json!([{"name": "a", "image": "i", "imagePulPolicy": "x"}]));
     object["spec"]["replica"] = 3.into();
     let text = object.to_string();
-    let told = kubectl
+    let output = kubectl
         .run_failing_with(&["create", "-f", "-"], &text)
         .await;
     assert!(
-        told.contains(
+        output.contains(
             "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: \
              unknown field \"spec.replica\", unknown field \
              \"spec.template.spec.containers[0].imagePulPolicy\""
         ),
-        "{told}"
+        "{output}"
     );
     let create = ["create", "--validate=ignore", "-f", "-"];
-    let told = kubectl.run_with(&create, &text).await;
-    assert_eq!(told, "deployment.apps/web created\n");
+    let output = kubectl.run_with(&create, &text).await;
+    assert_eq!(output, "deployment.apps/web created\n");
 }
 
 /// The answer to a GET, with these headers.
-async fn get(wire: &mut Wire, path: &str, headers: &[(&str, &str)]) -> Answer {
+async fn get(wire: &mut Wire, path: &str, headers: &[(&str, &str)]) -> Response {
     let answer = wire.send(Method::GET, path, headers, "");
     tokio::time::timeout(PATIENCE, answer)
         .await
@@ -316,13 +322,13 @@ async fn custom_resources_are_described_and_checked(server: &Server) {
         "crd/tabs.stable.example.com",
     ];
     kubectl.run(&wait).await;
-    let told = kubectl.run(&["explain", "tab.spec.size"]).await;
-    assert!(told.contains("FIELD: size <integer>"), "{told}");
-    assert!(told.contains("How large it is."), "{told}");
-    let told = kubectl
+    let received = kubectl.run(&["explain", "tab.spec.size"]).await;
+    assert!(received.contains("FIELD: size <integer>"), "{received}");
+    assert!(received.contains("How large it is."), "{received}");
+    let received = kubectl
         .run(&["explain", "tab.spec", "--output=plaintext-openapiv2"])
         .await;
-    assert!(told.contains("How large it is."), "{told}");
+    assert!(received.contains("How large it is."), "{received}");
 
     let mut wire = server.plain(Protocol::Http1).await;
     let path = "/openapi/v3/apis/stable.example.com/v1";
@@ -364,12 +370,12 @@ async fn custom_resources_are_described_and_checked(server: &Server) {
         "apiVersion": "stable.example.com/v1", "kind": "Tab", "metadata": {"name": "a"},
         "spec": {"size": 1, "sise": 2},
     });
-    let told = kubectl
+    let received = kubectl
         .run_failing_with(&["create", "-f", "-"], &object.to_string())
         .await;
     assert!(
-        told.contains("strict decoding error: unknown field \"spec.sise\""),
-        "{told}"
+        received.contains("strict decoding error: unknown field \"spec.sise\""),
+        "{received}"
     );
     let path = "/apis/stable.example.com/v1/namespaces/default/tabs";
     let answer = request(

@@ -264,7 +264,7 @@ impl Scenario<'_> {
 
     async fn drift_is_put_right(&self) {
         let params = PatchParams {
-            field_manager: Some("somebody".to_owned()),
+            field_manager: Some("another".to_owned()),
             ..PatchParams::default()
         };
         let drift = json!({"metadata": {"labels": {"mine": "1"}}, "spec": {"replicas": 0}});
@@ -279,7 +279,7 @@ impl Scenario<'_> {
         // What the operator has no opinion on stays.
         let deployment = self.deployments.get("first").await.unwrap();
         assert_eq!(deployment.labels()["mine"], "1");
-        assert!(managed(&deployment).contains(&"somebody Update ".to_owned()));
+        assert!(managed(&deployment).contains(&"another Update ".to_owned()));
 
         let page = self.maps.get("first-page").await.unwrap();
         let params = DeleteParams::default();

@@ -1,5 +1,5 @@
-//! The process as its operator meets it: what it writes, whom it lets in, what it refuses, how it
-//! ends. What the API answers is other modules' matter.
+//! The process as its operator sees it: its output, its authentication, the flags that it rejects, and its end. Other
+//! modules test the API.
 
 mod access;
 mod configuration;

@@ -85,13 +85,13 @@ async fn kubectl_applies_on_the_server(server: &Server) {
     let refused = kubectl
         .run_failing_with(&APPLY, &deployment(2, "i:2"))
         .await;
-    for told in [
+    for received in [
         "Apply failed with 2 conflicts",
         "conflicts with \"kubectl\" with subresource \"scale\" using apps/v1:\n- .spec.replicas",
         "conflicts with \"kubectl-set\" using apps/v1:\n\
          - .spec.template.spec.containers[name=\"c\"].image",
     ] {
-        assert!(refused.contains(told), "{refused}");
+        assert!(refused.contains(received), "{refused}");
     }
     let force = [&APPLY[..], &["--force-conflicts"]].concat();
     assert_eq!(
@@ -240,7 +240,7 @@ async fn kube_rs_applies(server: &Server) {
     assert!(names.contains(&"two"), "{names:?}");
 }
 
-/// The entry of who wrote it before nests deeper still, and what was stored nobody could read, change or delete.
+/// The managedFields entry of the previous writer nests deeper still; the stored object could not be read, changed or deleted.
 async fn what_is_as_deep_as_can_be_stays_deletable(server: &Server) {
     let kubectl = Kubectl::new(&server.kubeconfig());
     let data = (0..126).fold(json!("x"), |inner, _| json!({"d": inner}));
@@ -253,10 +253,10 @@ async fn what_is_as_deep_as_can_be_stays_deletable(server: &Server) {
         .await;
     revision.as_object_mut().unwrap().remove("data");
     revision["metadata"]["labels"] = json!({"a": "b"});
-    let told = kubectl
+    let output = kubectl
         .run_failing_with(&APPLY, &revision.to_string())
         .await;
-    assert!(told.contains("more than 127 levels deep"), "{told}");
-    let told = kubectl.run(&["delete", "controllerrevision/deep"]).await;
-    assert!(told.contains("deleted"), "{told}");
+    assert!(output.contains("more than 127 levels deep"), "{output}");
+    let output = kubectl.run(&["delete", "controllerrevision/deep"]).await;
+    assert!(output.contains("deleted"), "{output}");
 }

@@ -1,5 +1,5 @@
-//! Services and their addresses as a cluster gives them: the service of the API itself, ranges of one family
-//! and of both, and that what one has nobody else has. On the real binary, on the embedded store and on etcd.
+//! Services and the allocation of their addresses: the service `kubernetes`, ranges of one family and of both, and that no
+//! two services get the same address. On the real binary, on the embedded store and on etcd.
 
 use std::collections::HashMap;
 
@@ -91,15 +91,18 @@ async fn the_api_is_a_service(server: &Server) {
         slice["endpoints"][0]["addresses"][0],
         subset["addresses"][0]["ip"]
     );
-    let told = kubectl.run(&["describe", "service", "kubernetes"]).await;
-    assert!(told.contains("Endpoints:"), "{told}");
-    // Its address is nobody else's.
+    let output = kubectl.run(&["describe", "service", "kubernetes"]).await;
+    assert!(output.contains("Endpoints:"), "{output}");
+    // No other service gets its address.
     let other = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other"},
         "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}});
-    let told = kubectl
+    let output = kubectl
         .run_failing_with(&["create", "-f", "-"], &other.to_string())
         .await;
-    assert!(told.contains("provided IP is already allocated"), "{told}");
+    assert!(
+        output.contains("provided IP is already allocated"),
+        "{output}"
+    );
 }
 
 async fn a_service_has_addresses_of_both_families(server: &Server) {
@@ -153,17 +156,20 @@ async fn a_service_has_addresses_of_both_families(server: &Server) {
     let narrow = get(&kubectl, &["service", "single"]).await["spec"].clone();
     assert_eq!(narrow["clusterIPs"], json!([single["clusterIP"]]));
     assert_eq!(narrow["ipFamilies"], json!(["IPv4"]));
-    let told = kubectl.run_failing(&["get", "ipaddress", &second]).await;
-    assert!(told.contains("not found"), "{told}");
+    let output = kubectl.run_failing(&["get", "ipaddress", &second]).await;
+    assert!(output.contains("not found"), "{output}");
     let clash = r#"{"spec":{"ipFamilies":["IPv6"]}}"#;
-    let told = kubectl
+    let output = kubectl
         .run_failing(&["patch", "service", "single", "-p", clash])
         .await;
-    assert!(told.contains("spec.ipFamilies[0]: Invalid value"), "{told}");
+    assert!(
+        output.contains("spec.ipFamilies[0]: Invalid value"),
+        "{output}"
+    );
 }
 
 #[tokio::test]
-async fn many_write_services_at_once_on_the_embedded_store() {
+async fn concurrent_writes_of_services_on_the_embedded_store() {
     let server = Server::start(&[FEW]).await;
     what_each_has_is_its_own(&[&server]).await;
     server.stop().await;
@@ -171,7 +177,7 @@ async fn many_write_services_at_once_on_the_embedded_store() {
 
 /// Two servers that know nothing of each other but what is in the etcd they share.
 #[tokio::test]
-async fn many_write_services_at_once_on_two_servers_of_one_etcd() {
+async fn concurrent_writes_of_services_on_two_servers_of_one_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
     let args = ["--storage=etcd", &servers, FEW];
@@ -265,12 +271,12 @@ async fn write_services(server: &Server, mut random: fastrand::Rng) -> usize {
             }
             _ => wire.send(Method::DELETE, &path, &[], "").await,
         };
-        let (code, told) = (answer.status.as_u16(), answer.json());
+        let (code, response) = (answer.status.as_u16(), answer.json());
         match code {
             200 | 201 => done += 1,
             404 | 409 | 422 => {}
-            500 if told["message"].to_string().contains("range is full") => {}
-            _ => panic!("{code}: {told}"),
+            500 if response["message"].to_string().contains("range is full") => {}
+            _ => panic!("{code}: {response}"),
         }
     }
     done

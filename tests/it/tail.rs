@@ -94,7 +94,7 @@ impl Tail {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
-        kib.expect("it is told").parse::<usize>().unwrap() << 10
+        kib.expect("a peak").parse::<usize>().unwrap() << 10
     }
 
     async fn ended(&mut self) -> ExitStatus {
@@ -140,7 +140,7 @@ async fn start(directory: &Path, port: u16) -> Server {
 }
 
 #[tokio::test]
-async fn changes_are_told_through_a_crash_of_the_server() {
+async fn changes_are_printed_across_a_crash_of_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path(), 0).await;
     let port = server.secure().port();
@@ -157,7 +157,7 @@ async fn changes_are_told_through_a_crash_of_the_server() {
     assert_eq!(
         tail.line().await,
         "+ default/a",
-        "what was there before is not told"
+        "objects that exist already are not printed"
     );
     set(&objects, "a", json!({"data": {"k": "v"}})).await;
     assert_eq!(
@@ -179,14 +179,14 @@ async fn changes_are_told_through_a_crash_of_the_server() {
     tail.said("disconnected: ").await;
     let server = start(directory.path(), port).await;
     let objects = maps(&server);
-    // It need not be back yet; what happens meanwhile is told then.
+    // It need not be connected yet; it prints the changes when it is.
     objects.delete("before", &Default::default()).await.unwrap();
     objects.create(&map("b", &[])).await.unwrap();
     tail.said("connected again").await;
-    let mut told = [tail.line().await, tail.line().await];
-    told.sort();
-    assert_eq!(told[0], "+ default/b");
-    assert!(told[1].starts_with("- default/before"), "{told:?}");
+    let mut received = [tail.line().await, tail.line().await];
+    received.sort();
+    assert_eq!(received[0], "+ default/b");
+    assert!(received[1].starts_with("- default/before"), "{received:?}");
     set(&objects, "a", json!({"data": {"k": "x"}})).await;
     assert_eq!(tail.line().await, "~ default/a  data.k: w -> x");
     tail.interrupt().await;
@@ -213,21 +213,21 @@ async fn objects_come_and_go_as_they_are_selected() {
             .await
             .unwrap();
     }
-    let told = tail.json().await;
+    let line = tail.json().await;
     assert_eq!(
-        (&told["type"], &told["key"]),
+        (&line["type"], &line["key"]),
         (&json!("ADDED"), &json!("default/shown"))
     );
-    assert_eq!(told["object"]["kind"], "ConfigMap");
+    assert_eq!(line["object"]["kind"], "ConfigMap");
     assert_eq!(
-        told["object"]["metadata"]["resourceVersion"],
-        told["resourceVersion"]
+        line["object"]["metadata"]["resourceVersion"],
+        line["resourceVersion"]
     );
     set(&objects, "shown", json!({"data": {"k": "v"}})).await;
-    let told = tail.json().await;
+    let line = tail.json().await;
     let expected = json!([{"path": "data", "new": {"k": "v"}}]);
     assert_eq!(
-        (&told["type"], &told["changes"]),
+        (&line["type"], &line["changes"]),
         (&json!("MODIFIED"), &expected)
     );
     set(
@@ -236,9 +236,9 @@ async fn objects_come_and_go_as_they_are_selected() {
         json!({"metadata": {"labels": {"app": "db"}}}),
     )
     .await;
-    let told = tail.json().await;
+    let line = tail.json().await;
     assert_eq!(
-        (&told["type"], &told["key"]),
+        (&line["type"], &line["key"]),
         (&json!("DELETED"), &json!("default/shown"))
     );
     tail.interrupt().await;
@@ -268,7 +268,7 @@ async fn a_wide_line_says_who_wrote_and_which_version() {
     let server = Server::start(&[]).await;
     let objects = maps(&server);
     let mut tail = Tail::synced(&server.kubeconfig(), &["configmaps", "-o", "wide"]).await;
-    // Whoever sets no field manages none.
+    // A manager that sets no field has no entry.
     let made = objects.create(&map("a", &[("app", "web")])).await.unwrap();
     let version = made.metadata.resource_version.unwrap();
     assert_eq!(
@@ -356,7 +356,7 @@ async fn custom_and_cluster_wide_resources_are_followed_by_any_of_their_names() 
 }
 
 #[tokio::test]
-async fn what_cannot_be_followed_is_told_at_once() {
+async fn an_unknown_resource_is_an_error_immediately() {
     let server = Server::start(&[]).await;
     let nowhere = tempfile::tempdir().unwrap();
     let unreachable = nowhere.path().join("kubeconfig");
@@ -420,7 +420,7 @@ async fn what_cannot_be_followed_is_told_at_once() {
 
 /// As in `watchet tail pods | head -1`.
 #[tokio::test]
-async fn nobody_reading_is_an_end() {
+async fn a_closed_pipe_ends_the_process() {
     let server = Server::start(&[]).await;
     let objects = maps(&server);
     let mut tail = Tail::synced(&server.kubeconfig(), &["configmaps"]).await;

@@ -194,7 +194,7 @@ async fn kubectl_uses_its_kubeconfig() {
 /// As many as a test suite has at the same time: each has its own port, directory and objects, and the end of
 /// one is not the others'.
 #[tokio::test]
-async fn many_run_at_once() {
+async fn several_servers_run_concurrently() {
     const SERVERS: usize = 16;
     let started = futures::future::join_all((0..SERVERS).map(|_| Server::start())).await;
     let servers: Vec<Server> = started.into_iter().map(|server| server.unwrap()).collect();

@@ -170,7 +170,7 @@ fn named_modules(tokens: &[Token], depth: usize) -> (Vec<String>, bool) {
         Some(Token::Word(word)) => Some(word.as_str()),
         _ => None,
     };
-    let mark = |at: usize, wanted: char| tokens.get(at) == Some(&Token::Mark(wanted));
+    let mark = |at: usize, expected: char| tokens.get(at) == Some(&Token::Mark(expected));
     let path = |at: usize| mark(at, ':') && mark(at + 1, ':');
     let mut modules = Vec::new();
     let mut leaves = false;
@@ -282,16 +282,16 @@ fn below(module: &str) -> Vec<&'static str> {
     found
 }
 
-/// Adds the arrows of a file that nobody decided on.
+/// Adds the dependencies of a file that the list does not allow.
 fn arrows(path: &str, module: &str, tokens: &[Token], wrong: &mut Vec<String>) {
     let (_, allowed) = MODULES
         .iter()
         .find(|(name, _)| *name == module)
         .expect("the caller looked");
-    let folders = path.matches('/').count();
+    let directories = path.matches('/').count();
     let depth = match path.rsplit('/').next() {
-        Some("mod.rs") => folders,
-        _ => folders + 1,
+        Some("mod.rs") => directories,
+        _ => directories + 1,
     };
     let (mut named, leaves) = named_modules(tokens, depth);
     named.sort();
@@ -316,10 +316,11 @@ fn arrows(path: &str, module: &str, tokens: &[Token], wrong: &mut Vec<String>) {
     }
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    let entries =
+        std::fs::read_dir(directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
     for entry in entries {
-        let path = entry.expect("a readable folder").path();
+        let path = entry.expect("a readable directory").path();
         if path.is_dir() {
             sources(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {

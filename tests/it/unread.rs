@@ -221,10 +221,10 @@ async fn curl_sees_every_response() {
                 let request = (client, NO_POST, &[][..]);
                 for _ in 0..ROUNDS {
                     let output = curl(&server, protocol, request, &file).await;
-                    let told = String::from_utf8_lossy(&output.stderr);
+                    let text = String::from_utf8_lossy(&output.stderr);
                     assert!(
                         output.status.success(),
-                        "{length} {protocol:?} {client:?}: {told}"
+                        "{length} {protocol:?} {client:?}: {text}"
                     );
                     assert_eq!(String::from_utf8_lossy(&output.stdout), "405");
                 }
@@ -247,13 +247,13 @@ async fn curl_sees_refusals_of_every_kind() {
     };
     let (small, large, huge) = (file(SMALL), file(LARGE), file(HUGE));
     make_pod(&server).await;
-    let as_nobody: &[&str] = &["Impersonate-User: system:anonymous"];
+    let as_anonymous: &[&str] = &["Impersonate-User: system:anonymous"];
     let of_a_page: &[&str] = &["Origin: http://page.test"];
     let refusals = [
         (Client::Plain, MAPS, of_a_page, &small, "403"),
         (Client::Plain, MAPS, of_a_page, &large, "403"),
-        (Client::Admin, MAPS, as_nobody, &small, "403"),
-        (Client::Admin, MAPS, as_nobody, &large, "403"),
+        (Client::Admin, MAPS, as_anonymous, &small, "403"),
+        (Client::Admin, MAPS, as_anonymous, &large, "403"),
         (Client::Plain, PROXY, &[][..], &small, "501"),
         (Client::Plain, PROXY, &[], &large, "501"),
         (Client::Admin, PROXY, &[], &small, "501"),
@@ -282,9 +282,9 @@ async fn check_by_curl(server: &Server, refusals: &[Refusal<'_>]) {
         for protocol in PROTOCOLS {
             for _ in 0..ROUNDS / 4 {
                 let output = curl(server, protocol, (client, path, headers), file).await;
-                let (told, shown) = (&output.stderr, &output.stdout);
-                let told = String::from_utf8_lossy(told);
-                let what = format!("{code} {protocol:?} {client:?} {file:?}: {told}");
+                let (text, shown) = (&output.stderr, &output.stdout);
+                let text = String::from_utf8_lossy(text);
+                let what = format!("{code} {protocol:?} {client:?} {file:?}: {text}");
                 assert!(output.status.success(), "{what}");
                 assert_eq!(String::from_utf8_lossy(shown), code, "{what}");
             }

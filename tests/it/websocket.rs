@@ -170,8 +170,11 @@ async fn what_fails_before_and_within(server: &Server) {
     let path = format!("{MAPS}?watch=true");
     let yaml = [("accept", "application/yaml")];
     assert_eq!(refused(&path, &yaml).await.0, 406);
-    let (code, told) = refused(&path, &[("sec-websocket-protocol", "a, b")]).await;
-    assert!(code == 400 && told.contains("several"), "{code} {told}");
+    let (code, message) = refused(&path, &[("sec-websocket-protocol", "a, b")]).await;
+    assert!(
+        code == 400 && message.contains("several"),
+        "{code} {message}"
+    );
 
     let future = format!(
         "{path}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
@@ -208,7 +211,7 @@ async fn either_side_may_close(server: &Server) {
     assert!(matches!(answer, Message::Close(_)), "{answer:?}");
     let end = timeout(PATIENCE, socket.next()).await.expect("in time");
     assert!(end.is_none(), "{end:?}");
-    // One that says more than anybody has to is hung up on.
+    // A client that sends more than the limit is disconnected.
     let mut talker = open(server, &path, "*/*").await;
     let flood = Message::Binary(Bytes::from(vec![0; 64 << 10]));
     let sent = talker.send(flood).await;
@@ -241,7 +244,7 @@ async fn who_does_not_read_misses_nothing(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_stop_closes_and_waits_for_nobody() {
+async fn shutdown_closes_without_waiting_for_the_client() {
     let mut server = Server::start(&["--storage=memory"]).await;
     let path = format!("{MAPS}?watch=true");
     let mut reads = open(&server, &path, "*/*").await;
@@ -292,8 +295,8 @@ async fn a_token_may_be_a_subprotocol() {
         let encoded = BASE64_URL_SAFE_NO_PAD.encode(token);
         format!("base64url.bearer.authorization.k8s.io.{encoded}")
     };
-    let told = ask(&format!("{}, mine", token("s3cret"))).await;
-    assert_eq!(told.unwrap(), "mine");
+    let received = ask(&format!("{}, mine", token("s3cret"))).await;
+    assert_eq!(received.unwrap(), "mine");
     assert_eq!(ask(&format!("mine,{}", token("wrong"))).await, Err(401));
     assert_eq!(ask(&token("s3cret")).await, Err(401));
     assert_eq!(ask("mine").await, Err(401));

@@ -14,7 +14,7 @@ use watchet::admission::client::{
 };
 use watchet::tasks::Tasks;
 
-use crate::harness::{Asked, Reply, Replying, Webhook};
+use crate::harness::{Reply, Replying, Webhook, WebhookRequest};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -43,7 +43,7 @@ async fn call(client: &WebhookClient, config: &Value) -> Result<Bytes, WebhookEr
         .await
 }
 
-fn echo(asked: &Asked) -> Reply {
+fn echo(asked: &WebhookRequest) -> Reply {
     Reply::json(&json!({"path": asked.path, "body": asked.body}))
 }
 
@@ -102,7 +102,7 @@ async fn concurrent_calls_do_not_wait_for_each_other() {
 /// `CaUsedAsEndEntity`.
 #[tokio::test]
 async fn certificates_that_only_go_accepts_are_accepted() {
-    let echoing = |asked: Asked| -> Replying { Box::pin(async move { echo(&asked) }) };
+    let echoing = |asked: WebhookRequest| -> Replying { Box::pin(async move { echo(&asked) }) };
     let webhook = Webhook::answering(echo).await;
     let own = Webhook::start_self_signed(echoing).await;
     for webhook in [&webhook, &own] {
@@ -152,7 +152,7 @@ async fn only_the_bundle_is_trusted_and_the_name_is_checked() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_nobody_can_be_called_by_says_so() {
+async fn a_configuration_without_a_reachable_service_is_an_error() {
     let webhook = Webhook::answering(echo).await;
     let config = json!({"url": webhook.url("/"), "caBundle": "bm8gUEVN"});
     let expect = "unable to load root certificates: unable to parse bytes as PEM block";
@@ -167,7 +167,7 @@ async fn a_configuration_that_nobody_can_be_called_by_says_so() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_success_is_told_in_upstreams_words() {
+async fn a_failed_response_has_upstreams_message() {
     let cases = [
         (
             404,
@@ -236,7 +236,7 @@ async fn an_answer_without_end_is_cut() {
 
 /// A connection that the webhook has closed since is no reason for a call to fail.
 #[tokio::test]
-async fn a_connection_that_was_closed_meanwhile_is_made_anew() {
+async fn a_connection_that_was_closed_is_opened_again() {
     let tasks = Tasks::new();
     let client = WebhookClient::new(&tasks, Arc::new(At(None)));
     let webhook = Webhook::answering(echo).await;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
-use crate::harness::{Asked, Protocol, Reply, Server, Webhook};
+use crate::harness::{Protocol, Reply, Server, Webhook, WebhookRequest};
 
 /// The collection that most cases write to.
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -19,13 +19,13 @@ pub(crate) struct Cluster<'a>(pub(crate) &'a Server);
 
 /// An answer.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Response {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Told {
+impl Response {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
     }
@@ -61,7 +61,7 @@ impl Told {
 }
 
 impl Cluster<'_> {
-    pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Told {
+    pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Response {
         let media = match method {
             Method::PATCH => "application/merge-patch+json",
             _ => "application/json",
@@ -74,33 +74,33 @@ impl Cluster<'_> {
         let answer = wire
             .send(method, path, &[("content-type", media)], &body)
             .await;
-        Told {
+        Response {
             code: answer.status.as_u16(),
             headers: answer.headers,
             body: answer.body,
         }
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Told {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Response {
         self.send(Method::POST, path, body).await
     }
 
-    pub(crate) async fn put(&self, path: &str, body: &Value) -> Told {
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Response {
         self.settle(path).await;
         self.send(Method::PUT, path, body).await
     }
 
-    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Told {
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Response {
         self.settle(path).await;
         self.send(Method::PATCH, path, body).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Told {
+    pub(crate) async fn delete(&self, path: &str) -> Response {
         self.settle(path).await;
         self.send(Method::DELETE, path, &Value::Null).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Told {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         self.send(Method::GET, path, &Value::Null).await
     }
 
@@ -112,7 +112,7 @@ impl Cluster<'_> {
     }
 
     /// Creates a config map in `default`.
-    pub(crate) async fn make(&self, name: &str) -> Told {
+    pub(crate) async fn make(&self, name: &str) -> Response {
         self.post(MAPS, &map(name)).await
     }
 
@@ -171,7 +171,7 @@ pub(crate) fn hook(webhook: &Webhook, path: &str, more: Value) -> Value {
 }
 
 /// The answer to `asked` with these members.
-pub(crate) fn respond(asked: &Asked, response: Value) -> Reply {
+pub(crate) fn respond(asked: &WebhookRequest, response: Value) -> Reply {
     let mut review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "response": {"uid": asked.body["request"]["uid"], "allowed": true},
@@ -182,11 +182,11 @@ pub(crate) fn respond(asked: &Asked, response: Value) -> Reply {
     Reply::json(&review)
 }
 
-pub(crate) fn allow(asked: &Asked) -> Reply {
+pub(crate) fn allow(asked: &WebhookRequest) -> Reply {
     respond(asked, json!({}))
 }
 
-pub(crate) fn deny(asked: &Asked, why: &str) -> Reply {
+pub(crate) fn deny(asked: &WebhookRequest, why: &str) -> Reply {
     respond(
         asked,
         json!({"allowed": false, "status": {"message": why, "code": 403, "reason": "Forbidden"}}),
@@ -194,14 +194,14 @@ pub(crate) fn deny(asked: &Asked, why: &str) -> Reply {
 }
 
 /// An answer that allows, with a JSON patch.
-pub(crate) fn change(asked: &Asked, patch: &Value) -> Reply {
+pub(crate) fn change(asked: &WebhookRequest, patch: &Value) -> Reply {
     let patch = STANDARD.encode(patch.to_string());
     respond(asked, json!({"patch": patch, "patchType": "JSONPatch"}))
 }
 
 /// The requests that a webhook got at `path`, but for those by which a configuration was waited for.
 pub(crate) fn requests(webhook: &Webhook, path: &str) -> Vec<Value> {
-    let at = |asked: &Asked| {
+    let at = |asked: &WebhookRequest| {
         let name = asked.body["request"]["name"].as_str().unwrap_or_default();
         asked.path.split('?').next() == Some(path) && !name.starts_with("probe-")
     };

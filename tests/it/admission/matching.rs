@@ -49,10 +49,10 @@ async fn namespaces_are_selected_by_their_labels(cluster: &Cluster<'_>) {
     create("out").await.ok(201);
     create("default").await.ok(201);
     // A namespace is selected by its own labels, a cluster's object always.
-    let told = cluster
+    let response = cluster
         .post("/api/v1/namespaces", &namespace("new", "a"))
         .await;
-    told.refused(403, "Forbidden", "selected");
+    response.refused(403, "Forbidden", "selected");
     cluster
         .post("/api/v1/namespaces", &namespace("new", "b"))
         .await
@@ -62,8 +62,8 @@ async fn namespaces_are_selected_by_their_labels(cluster: &Cluster<'_>) {
         "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
                  "hostPath": {"path": "/v"}},
     });
-    let told = cluster.post("/api/v1/persistentvolumes", &volume).await;
-    told.refused(403, "Forbidden", "selected");
+    let response = cluster.post("/api/v1/persistentvolumes", &volume).await;
+    response.refused(403, "Forbidden", "selected");
     // The labels count as they are now.
     let label = json!({"metadata": {"labels": {"team": "a"}}});
     cluster
@@ -162,8 +162,8 @@ async fn conditions_narrow_and_their_errors_count(cluster: &Cluster<'_>) {
     };
     change("old").await.ok(200);
     change("other").await.refused(403, "Forbidden", "met");
-    let told = make("error").await;
-    let status = told.refused(403, "Forbidden", "configmaps \"error\" is forbidden: ");
+    let response = make("error").await;
+    let status = response.refused(403, "Forbidden", "configmaps \"error\" is forbidden: ");
     assert!(
         status["message"].as_str().unwrap().contains(
             "expression 'object.data.missing == 'x'' resulted in error: no such key: missing"
@@ -191,7 +191,7 @@ async fn equivalent_resources_are_asked_about(cluster: &Cluster<'_>) {
     let event = json!({
         "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
-        "reason": "R", "message": "told", "type": "Normal",
+        "reason": "R", "message": "a note", "type": "Normal",
         "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
         "reportingComponent": "test", "source": {"component": "test"},
     });
@@ -206,7 +206,7 @@ async fn equivalent_resources_are_asked_about(cluster: &Cluster<'_>) {
     assert_eq!(asked[0]["kind"]["group"], "events.k8s.io");
     assert_eq!(asked[0]["object"]["apiVersion"], "events.k8s.io/v1");
     assert_eq!(
-        asked[0]["object"]["note"], "told",
+        asked[0]["object"]["note"], "a note",
         "in the form that was asked for"
     );
     assert_eq!(requests(&webhook, "/exact").len(), 0);
@@ -243,10 +243,10 @@ async fn evictions_bindings_and_scales_are_writes_of_their_own(cluster: &Cluster
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "kept"},
     });
-    let told = cluster
+    let response = cluster
         .post(&format!("{pods}/kept/eviction"), &eviction)
         .await;
-    told.refused(403, "Forbidden", "it stays");
+    response.refused(403, "Forbidden", "it stays");
     let labels = json!({"app": "d"});
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
@@ -320,8 +320,8 @@ async fn custom_resources_are_asked_about_in_the_version_of_the_rule(cluster: &C
     cluster.configure("Validating", "w", &hooks).await;
     let widget = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "size": 3});
     cluster.post(widgets, &widget("good")).await.ok(201);
-    let told = cluster.post(widgets, &widget("bad")).await;
-    told.refused(403, "Forbidden", "bad widget");
+    let response = cluster.post(widgets, &widget("bad")).await;
+    response.refused(403, "Forbidden", "bad widget");
     let asked = requests(&webhook, "/old");
     assert_eq!(asked.len(), 2);
     assert_eq!(asked[0]["resource"]["version"], "v1beta1");

@@ -5,14 +5,14 @@ use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, MAPS, allow, change, hook, map, pod, requests, rule};
-use crate::harness::{Asked, Webhook, on_both};
+use crate::harness::{Webhook, WebhookRequest, on_both};
 
 on_both!(|server| (&Cluster(server)) => [
     patches_are_applied_in_order_and_defaulted,
     a_webhook_is_asked_again_about_what_others_changed,
     updates_and_subresources_are_changed_too,
     a_scale_has_its_manager_whatever_becomes_of_it,
-    nobody_is_asked_about_what_has_no_namespace,
+    objects_in_a_missing_namespace_reach_no_webhook,
     a_patch_that_breaks_the_object_is_an_error,
     a_patch_that_breaks_managed_fields_is_undone,
     a_dry_run_shows_what_would_be_stored,
@@ -23,7 +23,7 @@ on_both!(|server| (&Cluster(server)) => [
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// Appends the last segment of its path to the label `seen`.
-fn label(asked: &Asked) -> Value {
+fn label(asked: &WebhookRequest) -> Value {
     let path = asked.path.split('?').next().unwrap_or_default();
     let metadata = &asked.body["request"]["object"]["metadata"];
     let seen = metadata["labels"]["seen"].as_str().unwrap_or_default();
@@ -34,12 +34,12 @@ fn label(asked: &Asked) -> Value {
     }
 }
 
-fn labelling(asked: &Asked) -> crate::harness::Reply {
+fn labelling(asked: &WebhookRequest) -> crate::harness::Reply {
     change(asked, &label(asked))
 }
 
 async fn patches_are_applied_in_order_and_defaulted(cluster: &Cluster<'_>) {
-    let sidecar = |asked: &Asked| {
+    let sidecar = |asked: &WebhookRequest| {
         let container = json!({"name": "side", "image": "side:1"});
         json!([
             {"op": "add", "path": "/spec/containers/-", "value": container},
@@ -121,7 +121,7 @@ async fn updates_and_subresources_are_changed_too(cluster: &Cluster<'_>) {
     assert_eq!(requests(&webhook, "/whole").len(), 1);
 }
 
-/// The number stayed with whoever had written it before, who could take it back without a conflict.
+/// The field stayed with its previous manager, which could change it back without a conflict.
 async fn a_scale_has_its_manager_whatever_becomes_of_it(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| {
         change(
@@ -161,21 +161,21 @@ async fn a_scale_has_its_manager_whatever_becomes_of_it(cluster: &Cluster<'_>) {
     assert_eq!(managers, ["scaler"], "{stored}");
 }
 
-/// As upstream, where the namespace is looked at before anybody else has a say.
-async fn nobody_is_asked_about_what_has_no_namespace(cluster: &Cluster<'_>) {
+/// As upstream, which checks the namespace before it calls any webhook.
+async fn objects_in_a_missing_namespace_reach_no_webhook(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(labelling).await;
     let rules = json!({"rules": [rule(&["CREATE"], "", "pods")]});
     let hooks = [hook(&webhook, "/pods", rules)];
     cluster.configure("Mutating", "m", &hooks).await;
     let mut unknown = pod("one");
-    unknown["spec"]["priorityClassName"] = "nobody-knows".into();
-    let told = cluster
+    unknown["spec"]["priorityClassName"] = "unknown-class".into();
+    let response = cluster
         .post("/api/v1/namespaces/nowhere/pods", &unknown)
         .await;
-    told.refused(404, "NotFound", "namespaces \"nowhere\" not found");
+    response.refused(404, "NotFound", "namespaces \"nowhere\" not found");
     assert_eq!(requests(&webhook, "/pods").len(), 0);
-    let told = cluster.post(PODS, &unknown).await;
-    told.refused(403, "Forbidden", "nobody-knows");
+    let response = cluster.post(PODS, &unknown).await;
+    response.refused(403, "Forbidden", "unknown-class");
 }
 
 async fn a_patch_that_breaks_the_object_is_an_error(cluster: &Cluster<'_>) {
@@ -224,15 +224,15 @@ async fn a_patch_that_breaks_the_object_is_an_error(cluster: &Cluster<'_>) {
         ("kind", "Node"),
         ("path", "/spec/nothing"),
     ] {
-        let told = cluster.post(PODS, &pod(name)).await;
+        let response = cluster.post(PODS, &pod(name)).await;
         // It answered, and wrongly: that is no failure to be ignored.
-        told.refused(500, "InternalError", words);
+        response.refused(500, "InternalError", words);
     }
     cluster.post(PODS, &pod("one")).await.ok(201);
-    let told = cluster.delete(&format!("{PODS}/one")).await;
+    let response = cluster.delete(&format!("{PODS}/one")).await;
     let words = "admission webhook \"delete.example.com\" attempted to modify the object, which is \
                  not supported for this operation";
-    told.refused(500, "InternalError", words);
+    response.refused(500, "InternalError", words);
 }
 
 async fn a_dry_run_shows_what_would_be_stored(cluster: &Cluster<'_>) {
@@ -286,7 +286,7 @@ async fn kube_rs_sees_what_was_made_of_it(cluster: &Cluster<'_>) {
     assert_eq!(made.metadata.labels.unwrap()["seen"], "a");
 }
 
-/// Who manages fields is said by the server; a webhook that spoils that is told of, and changes the rest.
+/// The server sets managedFields: if a webhook writes invalid ones, the client gets a warning and the webhook's other changes are applied.
 async fn a_patch_that_breaks_managed_fields_is_undone(cluster: &Cluster<'_>) {
     let spoil = json!([
         {"op": "replace", "path": "/metadata/managedFields/0/operation", "value": "Guess"},
@@ -296,11 +296,11 @@ async fn a_patch_that_breaks_managed_fields_is_undone(cluster: &Cluster<'_>) {
     let rules = json!({"rules": [rule(&["CREATE"], "", "configmaps")]});
     let hooks = [hook(&webhook, "/spoil", rules)];
     cluster.configure("Mutating", "spoils", &hooks).await;
-    let told = cluster.make("m").await;
-    let made = told.ok(201);
+    let response = cluster.make("m").await;
+    let made = response.ok(201);
     assert_eq!(made["data"]["added"], "yes");
     assert_eq!(made["metadata"]["managedFields"][0]["operation"], "Update");
-    let warnings = told.warnings();
+    let warnings = response.warnings();
     let about = |w: &&String| w.contains("managedFields was in an invalid state after admission");
     assert_eq!(warnings.iter().filter(about).count(), 1, "{warnings:?}");
 }

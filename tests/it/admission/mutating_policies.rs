@@ -4,7 +4,9 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::cluster::{Cluster, MAPS, REGISTRATION, Told, change, hook, map, pod, requests, rule};
+use super::cluster::{
+    Cluster, MAPS, REGISTRATION, Response, change, hook, map, pod, requests, rule,
+};
 use crate::harness::{Kubectl, PATIENCE, Webhook, on_both};
 
 on_both!(|server| (&Cluster(server)) => [
@@ -78,7 +80,7 @@ async fn bind_with(cluster: &Cluster<'_>, policy: &Value, bindings: &[Value]) {
     }
 }
 
-pub(super) async fn make(cluster: &Cluster<'_>, name: &str, data: Value) -> Told {
+pub(super) async fn make(cluster: &Cluster<'_>, name: &str, data: Value) -> Response {
     let mut map = map(name);
     map["data"] = data;
     cluster.post(MAPS, &map).await
@@ -186,8 +188,8 @@ async fn mutations_are_evaluated_in_order_with_params_and_variables(cluster: &Cl
 
 async fn conditions_and_bindings_narrow_what_is_mutated(cluster: &Cluster<'_>) {
     let spec = json!({"matchConditions": [
-        {"name": "wanted", "expression": "has(object.data.wanted)"},
-        {"name": "people", "expression": "!request.userInfo.username.startsWith('nobody')"},
+        {"name": "selected", "expression": "has(object.data.selected)"},
+        {"name": "people", "expression": "!request.userInfo.username.startsWith('robot:')"},
     ]});
     let mark = "Object{data: {'mark': request.operation + '-' + request.name}}";
     let narrow = json!({"matchResources": {"objectSelector": {"matchLabels": {"mark": "yes"}}}});
@@ -204,11 +206,11 @@ async fn conditions_and_bindings_narrow_what_is_mutated(cluster: &Cluster<'_>) {
         cluster.post(MAPS, &map).await.ok(201)["data"]["mark"].clone()
     };
     assert_eq!(
-        marked("one", "yes", json!({"wanted": ""})).await,
+        marked("one", "yes", json!({"selected": ""})).await,
         "CREATE-one"
     );
     assert_eq!(
-        marked("two", "no", json!({"wanted": ""})).await,
+        marked("two", "no", json!({"selected": ""})).await,
         Value::Null
     );
     assert_eq!(marked("three", "yes", json!({"a": ""})).await, Value::Null);
@@ -449,10 +451,10 @@ async fn kubectl_applies_and_shows_policies(cluster: &Cluster<'_>) {
         .collect();
     assert_eq!(lines[0], ["NAME", "MUTATIONS", "PARAMKIND", "AGE"]);
     assert_eq!(lines[1][..3], ["stamp", "1", "<unset>"]);
-    let told = cluster
+    let response = cluster
         .send(Method::GET, &format!("{POLICIES}/stamp"), &Value::Null)
         .await;
-    assert_eq!(told.ok(200)["metadata"]["generation"], 1);
+    assert_eq!(response.ok(200)["metadata"]["generation"], 1);
     let explained = kubectl
         .run(&[
             "explain",

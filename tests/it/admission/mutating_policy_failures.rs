@@ -40,12 +40,12 @@ async fn failures_follow_the_failure_policy(cluster: &Cluster<'_>) {
     .await;
     let mut broken = only("broken", "Fail");
     broken["matchConditions"][0]["expression"] = "object.data.missing == ''".into();
-    let told = cluster.make("fail").await;
+    let response = cluster.make("fail").await;
     let words = format!(
         "policy 'fail' with binding 'fail' denied request: expression '{missing}' resulted in error: no \
          such key: missing"
     );
-    let status = told.refused(403, "Invalid", &words);
+    let status = response.refused(403, "Invalid", &words);
     assert_eq!(status["message"], words);
     assert_eq!(status["details"]["name"], "fail");
     assert_eq!(status["details"]["kind"], "configmaps");
@@ -55,11 +55,11 @@ async fn failures_follow_the_failure_policy(cluster: &Cluster<'_>) {
     let words = "error applying patch: failed to convert patch object to typed object: .spec: field not \
                  declared in schema";
     cluster.make("wrong").await.refused(403, "Invalid", words);
-    let told = cluster.make("remove").await;
-    told.refused(403, "Invalid", "denied request: JSON Patch: ");
+    let response = cluster.make("remove").await;
+    response.refused(403, "Invalid", "denied request: JSON Patch: ");
     bind(cluster, &policy("broken", &[works], broken)).await;
-    let told = cluster.make("any").await;
-    told.refused(403, "Invalid", "resulted in error: no such key: missing");
+    let response = cluster.make("any").await;
+    response.refused(403, "Invalid", "resulted in error: no such key: missing");
 }
 
 /// What the JSON of a patched object has too much is an error whatever the failure policy says.
@@ -84,10 +84,10 @@ async fn results_that_cannot_be_read_are_internal_errors(cluster: &Cluster<'_>) 
 
 async fn what_cannot_work_is_refused_when_it_is_written(cluster: &Cluster<'_>) {
     let wrong = policy("p", &["object"], json!({"reinvocationPolicy": "Always"}));
-    let told = cluster.post(POLICIES, &wrong).await;
+    let response = cluster.post(POLICIES, &wrong).await;
     let words = "spec.mutations[0].applyConfiguration.expression: Invalid value: \"object\": must \
                  evaluate to Object but got dyn";
-    let status = told.refused(422, "Invalid", words);
+    let status = response.refused(422, "Invalid", words);
     let causes = status["details"]["causes"].as_array().expect("causes");
     let fields: Vec<&Value> = causes.iter().map(|cause| &cause["field"]).collect();
     assert_eq!(
@@ -98,13 +98,13 @@ async fn what_cannot_work_is_refused_when_it_is_written(cluster: &Cluster<'_>) {
         ]
     );
     let deletes = about(rule(&["DELETE"], "", "pods"));
-    let told = cluster
+    let response = cluster
         .post(POLICIES, &policy("p", &["Object{}"], deletes))
         .await;
-    told.refused(422, "Invalid", "Unsupported value: \"DELETE\"");
+    response.refused(422, "Invalid", "Unsupported value: \"DELETE\"");
     let path = format!("{REGISTRATION}/mutatingadmissionpolicybindings");
-    let told = cluster.post(&path, &binding("b", "", json!({}))).await;
-    told.refused(422, "Invalid", "spec.policyName: Required value");
+    let response = cluster.post(&path, &binding("b", "", json!({}))).await;
+    response.refused(422, "Invalid", "spec.policyName: Required value");
 }
 
 /// Doubled by each mutation, an object would take all the memory.
@@ -112,8 +112,8 @@ async fn large_results_are_refused(cluster: &Cluster<'_>) {
     let double = "Object{data: {'a': object.data.a + object.data.a}}";
     let mutations = vec![double; 30];
     bind(cluster, &policy("double", &mutations, json!({}))).await;
-    let told = make(cluster, "one", json!({"a": "x".repeat(1 << 10)})).await;
-    told.refused(
+    let response = make(cluster, "one", json!({"a": "x".repeat(1 << 10)})).await;
+    response.refused(
         403,
         "Invalid",
         "the mutated object is larger than 3145728 bytes",
@@ -127,8 +127,8 @@ async fn large_results_are_refused(cluster: &Cluster<'_>) {
     let steps = format!("[JSONPatch{{op: 'add', path: '/data/n', value: {nested}}}]");
     cluster.delete(&format!("{POLICIES}/double")).await.ok(200);
     bind(cluster, &policy("steps", &[&steps], json!({}))).await;
-    let told = cluster.make("one").await;
-    told.refused(403, "Invalid", "cost budget");
+    let response = cluster.make("one").await;
+    response.refused(403, "Invalid", "cost budget");
 }
 
 /// A policy that breaks every object can still be removed, and does not break reviews.
@@ -149,8 +149,8 @@ async fn policies_are_not_evaluated_for_policies(cluster: &Cluster<'_>) {
         "metadata": {"name": "w"}, "webhooks": [],
     });
     let path = format!("{REGISTRATION}/validatingwebhookconfigurations");
-    let told = cluster.post(&path, &hooks).await;
-    told.refused(403, "Invalid", "never");
+    let response = cluster.post(&path, &hooks).await;
+    response.refused(403, "Invalid", "never");
     let labels = json!({"metadata": {"labels": {"a": "b"}}});
     let path = format!("{POLICIES}/breaks");
     cluster.patch(&path, &labels).await.ok(200);

@@ -1,5 +1,5 @@
-//! What is posted to a part of an object, and what is only asked: webhooks and policies see both, but for
-//! the questions that policies are not asked about. And whom expressions ask what somebody may do.
+//! Subresources and reviews: webhooks and policies see both, except for the reviews that policies are not called for. And the
+//! access checks of expressions.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ on_both!(|server| (&Cluster(server)) => [
     a_dry_run_asks_only_who_does_nothing_else,
     an_eviction_is_not_asked_about_as_a_delete,
     policies_judge_parts_and_leave_reviews_alone,
-    expressions_ask_what_somebody_may_do,
+    expressions_check_the_access_of_a_user,
 ]);
 
 const POD: &str = "/api/v1/namespaces/default/pods";
@@ -80,8 +80,8 @@ async fn a_webhook_judges_what_is_posted_to_a_part(cluster: &Cluster<'_>) {
     ];
     cluster.configure("Validating", "w", &hooks).await;
     for (path, kind, body) in parts() {
-        let told = cluster.post(&path, &body).await;
-        told.refused(
+        let response = cluster.post(&path, &body).await;
+        response.refused(
             403,
             "Forbidden",
             "\"no.example.com\" denied the request: not today",
@@ -96,10 +96,10 @@ async fn a_webhook_judges_what_is_posted_to_a_part(cluster: &Cluster<'_>) {
     assert_eq!(asked["object"]["spec"]["expirationSeconds"], 3600);
     assert!(asked["object"]["spec"]["audiences"].is_array(), "{asked}");
     let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    let told = cluster
+    let response = cluster
         .post(reviews, &review("SelfSubjectAccessReview"))
         .await;
-    assert_eq!(told.ok(201)["status"]["allowed"], true);
+    assert_eq!(response.ok(201)["status"]["allowed"], true);
     assert_eq!(requests(&webhook, "/seen").len(), 1);
 }
 
@@ -148,14 +148,14 @@ async fn an_eviction_is_not_asked_about_as_a_delete(cluster: &Cluster<'_>) {
     let rules = json!([rule(&["DELETE"], "", "pods")]);
     let hooks = [hook(&webhook, "/stay", json!({"rules": rules}))];
     cluster.configure("Validating", "w", &hooks).await;
-    let told = cluster.delete(&format!("{POD}/two")).await;
-    told.refused(403, "Forbidden", "pods stay");
+    let response = cluster.delete(&format!("{POD}/two")).await;
+    response.refused(403, "Forbidden", "pods stay");
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": "one"}});
     let path = format!("{POD}/one/eviction");
     cluster.post(&path, &eviction).await.ok(201);
-    let gone = cluster.get(&format!("{POD}/one")).await;
-    gone.refused(404, "NotFound", "not found");
+    let response = cluster.get(&format!("{POD}/one")).await;
+    response.refused(404, "NotFound", "not found");
     cluster.get(&format!("{POD}/two")).await.ok(200);
 }
 
@@ -179,8 +179,8 @@ async fn policies_judge_parts_and_leave_reviews_alone(cluster: &Cluster<'_>) {
     )
     .await;
     for (path, _, body) in parts() {
-        let told = cluster.post(&path, &body).await;
-        told.refused(
+        let response = cluster.post(&path, &body).await;
+        response.refused(
             422,
             "Invalid",
             "ValidatingAdmissionPolicy 'p' with binding 'b' denied",
@@ -200,7 +200,7 @@ async fn policies_judge_parts_and_leave_reviews_alone(cluster: &Cluster<'_>) {
     }
 }
 
-async fn expressions_ask_what_somebody_may_do(cluster: &Cluster<'_>) {
+async fn expressions_check_the_access_of_a_user(cluster: &Cluster<'_>) {
     let asks = "authorizer.serviceAccount('default', 'robot').group('').resource('nodes')\
                 .check('list').allowed() == (object.data.a == 'may')";
     let validations = json!({
@@ -215,8 +215,8 @@ async fn expressions_ask_what_somebody_may_do(cluster: &Cluster<'_>) {
     bind(cluster, &policy("p", validations), &bindings).await;
     let map = |name: &str, a: &str| json!({"metadata": {"name": name}, "data": {"a": a}});
     cluster.post(MAPS, &map("yes", "may")).await.ok(201);
-    let told = cluster.post(MAPS, &map("no", "may not")).await;
-    told.refused(422, "Invalid", "robots may list nodes");
+    let response = cluster.post(MAPS, &map("no", "may not")).await;
+    response.refused(422, "Invalid", "robots may list nodes");
 
     let webhook = Webhook::answering(|asked| match asked.path.starts_with("/asked") {
         true => deny(asked, "asked"),
@@ -233,6 +233,6 @@ async fn expressions_ask_what_somebody_may_do(cluster: &Cluster<'_>) {
     )];
     cluster.configure("Validating", "w", &hooks).await;
     cluster.post(MAPS, &map("lax", "may")).await.ok(201);
-    let told = cluster.post(MAPS, &map("strict", "may")).await;
-    told.refused(403, "Forbidden", "denied the request: asked");
+    let response = cluster.post(MAPS, &map("strict", "may")).await;
+    response.refused(403, "Forbidden", "denied the request: asked");
 }

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, Told, pod};
+use super::cluster::{Cluster, Response, pod};
 use super::mutating_policies;
 use super::policies::{bind, binding, policy};
 use crate::harness::{Kubectl, Server, on_both};
@@ -125,21 +125,21 @@ fn claim(name: &str, class: Value) -> Value {
 }
 
 /// Checks for a 403 whose whole message is this.
-fn check_forbidden(told: &Told, message: &str) {
-    let status = told.refused(403, "Forbidden", "");
+fn check_forbidden(received: &Response, message: &str) {
+    let status = received.refused(403, "Forbidden", "");
     assert_eq!(status["message"], message);
 }
 
 async fn requests_are_refused_in_upstreams_words(cluster: &Cluster<'_>, _: &Kubectl) {
-    let told = cluster.delete("/api/v1/namespaces/kube-system").await;
+    let response = cluster.delete("/api/v1/namespaces/kube-system").await;
     check_forbidden(
-        &told,
+        &response,
         "namespaces \"kube-system\" is forbidden: this namespace may not be deleted",
     );
-    let told = cluster
+    let response = cluster
         .post("/api/v1/namespaces/none/pods", &pod("p"))
         .await;
-    told.refused(404, "NotFound", "namespaces \"none\" not found");
+    response.refused(404, "NotFound", "namespaces \"none\" not found");
 
     let mut urgent = pod("p");
     urgent["spec"]["priorityClassName"] = json!("urgent");
@@ -160,9 +160,9 @@ async fn requests_are_refused_in_upstreams_words(cluster: &Cluster<'_>, _: &Kube
     let status = format!("{CLAIMS}/c/status");
     cluster.patch(&status, &bound).await.ok(200);
     let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
-    let told = cluster.patch(&format!("{CLAIMS}/c"), &more).await;
+    let response = cluster.patch(&format!("{CLAIMS}/c"), &more).await;
     check_forbidden(
-        &told,
+        &response,
         "persistentvolumeclaims \"c\" is forbidden: only dynamically provisioned pvc can be resized and \
          the storageclass that provisions the pvc must support resize",
     );

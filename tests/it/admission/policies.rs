@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::cluster::{Cluster, MAPS, REGISTRATION, Told, map, rule};
+use super::cluster::{Cluster, MAPS, REGISTRATION, Response, map, rule};
 use crate::harness::{Kubectl, PATIENCE, on_both};
 
 on_both!(|server| (&Cluster(server)) => [
@@ -55,7 +55,7 @@ pub(super) async fn bind(cluster: &Cluster<'_>, policy: &Value, bindings: &[Valu
     }
 }
 
-async fn make(cluster: &Cluster<'_>, name: &str, data: Value) -> Told {
+async fn make(cluster: &Cluster<'_>, name: &str, data: Value) -> Response {
     let mut map = map(name);
     map["data"] = data;
     cluster.post(MAPS, &map).await
@@ -64,7 +64,7 @@ async fn make(cluster: &Cluster<'_>, name: &str, data: Value) -> Told {
 async fn a_validation_refuses_in_its_own_words(cluster: &Cluster<'_>) {
     let validations = json!({"validations": [
         {"expression": "object.data.a != 'plain'"},
-        {"expression": "object.data.a != 'told'", "message": "a must not be told", "reason": "Forbidden"},
+        {"expression": "object.data.a != 'refused'", "message": "a must not be refused", "reason": "Forbidden"},
         {"expression": "object.data.a != 'made'", "message": "unused",
          "messageExpression": "'not ' + object.data.a + ' by ' + request.userInfo.username"},
         {"expression": "object.data.a != 'space' || namespaceObject.metadata.name != 'default'"},
@@ -84,7 +84,7 @@ async fn a_validation_refuses_in_its_own_words(cluster: &Cluster<'_>) {
             "Invalid",
             "failed expression: object.data.a != 'plain'",
         ),
-        ("told", 403, "Forbidden", "a must not be told"),
+        ("refused", 403, "Forbidden", "a must not be refused"),
         ("made", 422, "Invalid", "not made by system:unsecured"),
         (
             "space",
@@ -93,8 +93,8 @@ async fn a_validation_refuses_in_its_own_words(cluster: &Cluster<'_>) {
             "failed expression: object.data.a != 'space'",
         ),
     ] {
-        let told = make(cluster, "one", json!({"a": a})).await;
-        let status = told.refused(code, reason, &format!("{by}{words}"));
+        let response = make(cluster, "one", json!({"a": a})).await;
+        let status = response.refused(code, reason, &format!("{by}{words}"));
         assert_eq!(status["details"]["name"], "one");
         assert_eq!(status["details"]["kind"], "configmaps");
         let cause = status["details"]["causes"][0]["message"].as_str().unwrap();
@@ -112,11 +112,11 @@ async fn warn_and_audit_let_it_pass(cluster: &Cluster<'_>) {
     });
     let warns = binding("b", "p", json!({"validationActions": ["Warn", "Audit"]}));
     bind(cluster, &policy("p", validations), &[warns]).await;
-    let told = make(cluster, "one", json!({"a": "bad"})).await;
-    told.ok(201);
+    let response = make(cluster, "one", json!({"a": "bad"})).await;
+    response.ok(201);
     let expect =
         "299 - \"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': a is bad\"";
-    assert_eq!(told.warnings(), [expect]);
+    assert_eq!(response.warnings(), [expect]);
 }
 
 async fn params_are_built_in_objects_or_custom_ones(cluster: &Cluster<'_>) {
@@ -275,8 +275,8 @@ async fn errors_follow_the_failure_policy(cluster: &Cluster<'_>) {
     )
     .await;
     let begun = Instant::now();
-    let told = make(cluster, "endless", json!({"a": "x".repeat(1000)})).await;
-    told.refused(422, "Invalid", "cost");
+    let response = make(cluster, "endless", json!({"a": "x".repeat(1000)})).await;
+    response.refused(422, "Invalid", "cost");
     assert!(begun.elapsed().as_secs() < 8, "{:?}", begun.elapsed());
 }
 
@@ -330,8 +330,8 @@ async fn updates_and_deletions_are_judged(cluster: &Cluster<'_>) {
         .ok(201);
     bind(cluster, &policy("p", spec), &[binding("b", "p", json!({}))]).await;
     let path = format!("{MAPS}/one");
-    let told = cluster.patch(&path, &json!({"data": {"a": "2"}})).await;
-    told.refused(422, "Invalid", "a is immutable");
+    let response = cluster.patch(&path, &json!({"data": {"a": "2"}})).await;
+    response.refused(422, "Invalid", "a is immutable");
     cluster
         .patch(&path, &json!({"data": {"b": "2"}}))
         .await
@@ -416,7 +416,7 @@ async fn kubectl_shows_the_denial(cluster: &Cluster<'_>) {
     );
 }
 
-/// What cannot be there is told in the status, and the policy counts all the same.
+/// Fields that the types do not have are warnings in the status; the policy is enforced nevertheless.
 async fn expressions_are_held_against_the_types(cluster: &Cluster<'_>) {
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -448,14 +448,14 @@ async fn expressions_are_held_against_the_types(cluster: &Cluster<'_>) {
     let made = cluster.post(&policies, &policy("p", spec)).await.ok(201);
     assert_eq!(made["status"]["observedGeneration"], 1);
     let warnings = &made["status"]["typeChecking"]["expressionWarnings"];
-    let told = |index: usize| {
+    let type_checking = |index: usize| {
         let one = &warnings[index];
         let text = |member: &str| one[member].as_str().unwrap_or_default().to_owned();
         (text("fieldRef"), text("warning"))
     };
     // Config maps have no spec, and knobs one with a size; neither has such a name.
     assert_eq!(
-        told(0),
+        type_checking(0),
         (
             "spec.validations[1].expression".to_owned(),
             "/v1, Kind=ConfigMap: ERROR: <input>:1:7: undefined field 'spec'\n | object.spec.size > 1\n \
@@ -463,16 +463,17 @@ async fn expressions_are_held_against_the_types(cluster: &Cluster<'_>) {
                 .to_owned()
         )
     );
-    let (field, both) = told(1);
+    let (field, both) = type_checking(1);
     assert_eq!(field, "spec.validations[1].messageExpression");
     for kind in ["/v1, Kind=ConfigMap: ", "types.example.com/v1, Kind=Knob: "] {
         assert!(both.contains(kind), "{both}");
     }
-    let mended = json!({"spec": {"validations": [{"expression": "object.metadata.name != ''"}]}});
+    let corrected =
+        json!({"spec": {"validations": [{"expression": "object.metadata.name != ''"}]}});
     let path = format!("{policies}/p");
-    let mended = cluster.patch(&path, &mended).await.ok(200);
+    let corrected = cluster.patch(&path, &corrected).await.ok(200);
     assert_eq!(
-        mended["status"],
+        corrected["status"],
         json!({"observedGeneration": 2, "typeChecking": {}})
     );
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, UdpSocket};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, allow, deny, hook, requests};
-use crate::harness::{Asked, Reply, Webhook, on_both};
+use crate::harness::{Reply, Webhook, WebhookRequest, on_both};
 
 on_both!(|server| (&Cluster(server)) => [
     a_service_is_found_by_its_endpoints,
@@ -28,7 +28,7 @@ fn own_address() -> IpAddr {
     socket.local_addr().expect("it is bound").ip()
 }
 
-fn answer(asked: &Asked) -> Reply {
+fn answer(asked: &WebhookRequest) -> Reply {
     match asked.body["request"]["name"] == "refused" {
         true => deny(asked, "found"),
         false => allow(asked),
@@ -57,8 +57,8 @@ async fn configure(cluster: &Cluster<'_>, webhook: &Webhook, port: u16) {
 
 async fn is_asked(cluster: &Cluster<'_>, webhook: &Webhook) {
     cluster.make("allowed").await.ok(201);
-    let told = cluster.make("refused").await;
-    told.refused(403, "Forbidden", "denied the request: found");
+    let response = cluster.make("refused").await;
+    response.refused(403, "Forbidden", "denied the request: found");
     assert_eq!(requests(webhook, "/by-service").len(), 2);
 }
 
@@ -120,6 +120,6 @@ async fn a_certificate_is_for_the_service(cluster: &Cluster<'_>) {
         "namespace": "default", "name": "hook", "port": webhook.port()}});
     let strict = hook(&webhook, "/strict", json!({"clientConfig": of_service}));
     cluster.configure("Validating", "w", &[strict]).await;
-    let told = cluster.make("one").await;
-    told.refused(500, "InternalError", "x509: certificate is valid for");
+    let response = cluster.make("one").await;
+    response.refused(500, "InternalError", "x509: certificate is valid for");
 }

@@ -1,4 +1,4 @@
-//! Validating webhooks: what they are told, what their answers do, and what their failures do.
+//! Validating webhooks: their requests, and the effects of their responses and failures.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use super::cluster::{Cluster, MAPS, allow, deny, hook, map, pod, requests, respo
 use crate::harness::{Kubectl, Reply, Webhook, on_both};
 
 on_both!(|server| (&Cluster(server)) => [
-    the_review_tells_who_does_what,
-    a_denial_is_told_as_the_webhook_says_it,
+    the_review_has_the_user_and_the_operation,
+    a_denial_has_the_status_of_the_webhook,
     warnings_become_headers,
     failures_refuse_or_are_ignored,
     a_webhook_that_hangs_costs_its_timeout,
@@ -23,7 +23,7 @@ on_both!(|server| (&Cluster(server)) => [
     kubectl_shows_it,
 ]);
 
-async fn the_review_tells_who_does_what(cluster: &Cluster<'_>) {
+async fn the_review_has_the_user_and_the_operation(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(allow).await;
     let watched = hook(&webhook, "/watch", json!({}));
     cluster.configure("Validating", "w", &[watched]).await;
@@ -83,7 +83,7 @@ async fn the_review_tells_who_does_what(cluster: &Cluster<'_>) {
     assert_eq!(path, "/watch?timeout=10s");
 }
 
-async fn a_denial_is_told_as_the_webhook_says_it(cluster: &Cluster<'_>) {
+async fn a_denial_has_the_status_of_the_webhook(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| match &*asked.path {
         path if path.starts_with("/deny") && asked.body["request"]["name"] == "bare" => {
             respond(asked, json!({"allowed": false}))
@@ -95,8 +95,8 @@ async fn a_denial_is_told_as_the_webhook_says_it(cluster: &Cluster<'_>) {
     let denying = hook(&webhook, "/deny", json!({}));
     cluster.configure("Validating", "w", &[denying]).await;
     let by = "admission webhook \"deny.example.com\" denied the request";
-    let told = cluster.make("one").await;
-    let status = told.refused(403, "Forbidden", by);
+    let response = cluster.make("one").await;
+    let status = response.refused(403, "Forbidden", by);
     assert_eq!(status["message"], format!("{by}: not today"));
     assert_eq!(requests(&webhook, "/deny").len(), 1, "it is asked once");
     let status = cluster.make("bare").await.refused(400, "", by);
@@ -116,15 +116,15 @@ async fn warnings_become_headers(cluster: &Cluster<'_>) {
     let warning = hook(&webhook, "/warn", json!({}));
     cluster.configure("Validating", "w", &[warning]).await;
     let expect = ["299 - \"this is old\"", "299 - \"use that\""];
-    let told = cluster.make("one").await;
-    told.ok(201);
-    assert_eq!(told.warnings(), expect);
-    let told = cluster.make("no").await;
-    told.refused(400, "", "without explanation");
-    assert_eq!(told.warnings(), expect);
-    let told = cluster.delete(&format!("{MAPS}/one")).await;
-    told.ok(200);
-    assert_eq!(told.warnings(), expect);
+    let response = cluster.make("one").await;
+    response.ok(201);
+    assert_eq!(response.warnings(), expect);
+    let response = cluster.make("no").await;
+    response.refused(400, "", "without explanation");
+    assert_eq!(response.warnings(), expect);
+    let response = cluster.delete(&format!("{MAPS}/one")).await;
+    response.ok(200);
+    assert_eq!(response.warnings(), expect);
 }
 
 async fn failures_refuse_or_are_ignored(cluster: &Cluster<'_>) {
@@ -191,9 +191,9 @@ async fn failures_refuse_or_are_ignored(cluster: &Cluster<'_>) {
     for (name, words) in cases {
         let begins =
             format!("Internal error occurred: failed calling webhook \"{name}.example.com\": ");
-        let told = cluster.make(name).await;
-        told.refused(500, "InternalError", words);
-        told.refused(500, "InternalError", &begins);
+        let response = cluster.make(name).await;
+        response.refused(500, "InternalError", words);
+        response.refused(500, "InternalError", &begins);
     }
     cluster.make("ignored").await.ok(201);
     assert_eq!(requests(&webhook, "/broken-ignored").len(), 1);
@@ -212,8 +212,8 @@ async fn a_webhook_that_hangs_costs_its_timeout(cluster: &Cluster<'_>) {
     let slow = hook(&webhook, "/slow", json!({"timeoutSeconds": 1}));
     cluster.configure("Validating", "w", &[slow]).await;
     let begun = Instant::now();
-    let told = cluster.make("one").await;
-    told.refused(
+    let response = cluster.make("one").await;
+    response.refused(
         500,
         "InternalError",
         "/slow?timeout=1s\": context deadline exceeded",
@@ -327,7 +327,7 @@ async fn a_webhook_may_write_to_the_server_itself(cluster: &Cluster<'_>) {
     cluster.get(&format!("{MAPS}/by-the-webhook")).await.ok(200);
 }
 
-/// Nobody may lock the door from inside.
+/// No webhook can prevent the repair of the webhook configurations.
 async fn configurations_are_not_asked_about(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| match asked.path.starts_with("/all") {
         true => deny(asked, "nothing at all"),

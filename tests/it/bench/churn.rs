@@ -1,5 +1,5 @@
-//! `bench churn`: what everyone did and saw adds up; and it does not when somebody meddles, or an event is
-//! lost on its way.
+//! `bench churn`: the writes of the workers and the events of the watchers agree; they do not if another client writes or an
+//! event is lost.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ async fn everyone_sees_what_was_done() {
         let args: Vec<&str> = line.split(' ').collect();
         let report = succeed(bench(&server.kubeconfig(), &args)).await;
         check_churn(&report, 1200, 5);
-        // Each of the watchers is told of some 1,000 changes.
+        // Each watcher receives some 1,000 changes.
         let resumed = number(&report, "watches_resumed");
         let least = if flags.contains("=0 ") { 0 } else { 20 };
         assert!(resumed >= least, "{report:#}");
@@ -72,8 +72,8 @@ async fn everyone_sees_what_was_done() {
     server.stop().await;
 }
 
-/// Every namespace has a config map that the server itself makes, and makes again: that was taken for an
-/// event of nobody, and each run on a server as users start it failed.
+/// The server itself creates a config map in every namespace, and creates it again: the run counted its events as those of
+/// no worker, and failed on every server with the default controllers.
 #[tokio::test]
 async fn what_the_server_makes_itself_is_none_of_the_runs() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -171,8 +171,8 @@ async fn there(wire: &mut Wire) -> Value {
     timeout(PATIENCE, there).await.expect("it writes")
 }
 
-/// Somebody else touches an object, which its watchers are told of as of a change that they know; and
-/// then deletes it, which its worker and its watchers notice.
+/// Another client changes an object so that its event equals one that the watchers know; and then deletes it, which its worker
+/// and its watchers report.
 #[tokio::test]
 async fn meddling_is_a_failed_run() {
     let server = Server::start(&["--storage=memory"]).await;
@@ -217,7 +217,7 @@ async fn meddling_is_a_failed_run() {
     server.stop().await;
 }
 
-/// Somebody else makes an object that a worker has not made: it must not be there.
+/// Another client creates an object that no worker has created, which fails the run.
 #[tokio::test]
 async fn a_read_that_shows_something_else_is_a_failed_run() {
     let server = Server::start(&["--storage=memory"]).await;

@@ -11,26 +11,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct Lie {
     pub(super) truth: &'static str,
     pub(super) lie: &'static str,
-    /// How often the truth is told before.
+    /// The number of occurrences that are not replaced.
     pub(super) after: usize,
 }
 
 /// Listens, and lies once in all. Returns its URL. It ends with the process of the tests.
 pub(super) fn start(server: SocketAddr, lie: Lie) -> String {
-    assert_eq!(lie.truth.len(), lie.lie.len(), "lengths are told before");
+    assert_eq!(
+        lie.truth.len(),
+        lie.lie.len(),
+        "HTTP sends the length first"
+    );
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    let told = Arc::new(AtomicUsize::new(0));
+    let received = Arc::new(AtomicUsize::new(0));
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let told = Arc::clone(&told);
-            std::thread::spawn(move || relay(client, server, lie, &told));
+            let received = Arc::clone(&received);
+            std::thread::spawn(move || relay(client, server, lie, &received));
         }
     });
     format!("http://{address}")
 }
 
-fn relay(client: TcpStream, server: SocketAddr, lie: Lie, told: &AtomicUsize) -> io::Result<()> {
+fn relay(
+    client: TcpStream,
+    server: SocketAddr,
+    lie: Lie,
+    received: &AtomicUsize,
+) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
     let (mut requests, mut to_server) = (client.try_clone()?, server.try_clone()?);
     std::thread::spawn(move || {
@@ -49,7 +58,7 @@ fn relay(client: TcpStream, server: SocketAddr, lie: Lie, told: &AtomicUsize) ->
         let bytes = &mut buffer[..length];
         let truths: Vec<usize> = memchr::memmem::find_iter(bytes, lie.truth).collect();
         for at in truths {
-            if told.fetch_add(1, Ordering::Relaxed) == lie.after {
+            if received.fetch_add(1, Ordering::Relaxed) == lie.after {
                 bytes[at..at + lie.lie.len()].copy_from_slice(lie.lie.as_bytes());
             }
         }

@@ -1,5 +1,5 @@
-//! `bench storm`: every client is told of everything, in both ways, encodings and versions of HTTP; and one
-//! that is not fails the run.
+//! `bench storm`: every client receives the whole state, as lists and as streams, in both encodings and versions of HTTP; and
+//! a client that does not fails the run.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ async fn filled() -> Server {
 }
 
 #[tokio::test]
-async fn every_client_is_told_of_everything() {
+async fn every_client_receives_every_object() {
     let server = filled().await;
     let pid = server.pid().to_string();
     for (flags, items) in [
@@ -52,7 +52,7 @@ async fn every_client_is_told_of_everything() {
 
 /// One version of one object is another than the list said before, or is not called one.
 #[tokio::test]
-async fn one_client_that_is_told_otherwise_is_a_failed_run() {
+async fn one_client_with_a_different_state_fails_the_run() {
     let server = filled().await;
     let list = server
         .plain(Protocol::Http1)
@@ -88,7 +88,7 @@ async fn one_client_that_is_told_otherwise_is_a_failed_run() {
 
 /// A frame of a kind that no watch has, and one that says that the watch is over.
 #[tokio::test]
-async fn a_client_that_is_told_no_state_is_a_failed_run() {
+async fn a_client_without_a_state_fails_the_run() {
     let server = filled().await;
     for (lie, words) in [
         (r#""type":"OTHER""#, "not a frame of a watch"),
@@ -113,7 +113,7 @@ async fn a_client_that_is_told_no_state_is_a_failed_run() {
     server.stop().await;
 }
 
-/// One client is never told that it has been told of everything.
+/// One client never receives the bookmark that ends the initial events.
 #[tokio::test]
 async fn a_storm_that_does_not_end_is_a_failed_run() {
     let server = filled().await;

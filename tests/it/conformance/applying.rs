@@ -3,13 +3,13 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::site::{Answer, MAPS, Site};
+use super::site::{MAPS, Response, Site};
 
 const APPLY: [(&str, &str); 1] = [("content-type", "application/apply-patch+yaml")];
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 /// Applies `body` to the object at a path, with a query.
-async fn apply(site: &Site, path: &str, body: &Value) -> Answer {
+async fn apply(site: &Site, path: &str, body: &Value) -> Response {
     site.send(Method::PATCH, path, &APPLY, &body.to_string())
         .await
 }
@@ -110,7 +110,7 @@ pub(crate) async fn wc_053_a_write_that_changes_only_times_is_none(site: &Site) 
     assert_eq!(site.revision().await, revision);
 }
 
-pub(crate) async fn wc_213_an_apply_has_a_manager_and_conflicts_are_told(site: &Site) {
+pub(crate) async fn wc_213_apply_requires_a_manager_and_reports_conflicts(site: &Site) {
     let path = format!("{MAPS}/m");
     let refused = apply(site, &path, &map(json!({"a": "1"}))).await;
     let refused = refused.failure(422, "Invalid");
@@ -134,9 +134,9 @@ pub(crate) async fn wc_213_an_apply_has_a_manager_and_conflicts_are_told(site: &
     )
     .await
     .ok(200);
-    let wanted = map(json!({"a": "2", "b": "2", "c": "1"}));
+    let applied = map(json!({"a": "2", "b": "2", "c": "1"}));
     let other = format!("{path}?fieldManager=o");
-    let refused = apply(site, &other, &wanted).await.failure(409, "Conflict");
+    let refused = apply(site, &other, &applied).await.failure(409, "Conflict");
     assert_eq!(
         refused["message"],
         "Apply failed with 2 conflicts: conflicts with \"a\":\n- .data.a\nconflicts with \"u\" using \
@@ -150,10 +150,10 @@ pub(crate) async fn wc_213_an_apply_has_a_manager_and_conflicts_are_told(site: &
              "field": ".data.b"},
         ]})
     );
-    let forced = apply(site, &format!("{other}&force=true"), &wanted)
+    let forced = apply(site, &format!("{other}&force=true"), &applied)
         .await
         .ok(200);
-    assert_eq!(forced["data"], wanted["data"]);
+    assert_eq!(forced["data"], applied["data"]);
     assert_eq!(managers(&forced), ["o Apply -", "u Update -"]);
     // What u shares stays when o gives it up.
     let now = apply(site, &other, &map(json!({"a": "2"}))).await.ok(200);
@@ -162,7 +162,7 @@ pub(crate) async fn wc_213_an_apply_has_a_manager_and_conflicts_are_told(site: &
 
 pub(crate) async fn an_apply_that_cannot_be_is_refused(site: &Site) {
     let path = format!("{MAPS}/m?fieldManager=a");
-    let told = |answer: Answer, code, reason: &str| {
+    let expect_failure = |answer: Response, code, reason: &str| {
         answer.failure(code, reason)["message"]
             .as_str()
             .unwrap()
@@ -202,12 +202,12 @@ pub(crate) async fn an_apply_that_cannot_be_is_refused(site: &Site) {
         ),
     ] {
         assert_eq!(
-            told(apply(site, &path, &body).await, 400, "BadRequest"),
+            expect_failure(apply(site, &path, &body).await, 400, "BadRequest"),
             message
         );
     }
     let stranger = with("uid", "u".into());
-    let refused = told(apply(site, &path, &stranger).await, 409, "Conflict");
+    let refused = expect_failure(apply(site, &path, &stranger).await, 409, "Conflict");
     assert!(refused.contains("uid mismatch"), "{refused}");
     assert_eq!(site.get(&format!("{MAPS}/m")).await.code, 404);
 
@@ -224,9 +224,9 @@ pub(crate) async fn an_apply_that_cannot_be_is_refused(site: &Site) {
 
     let made = apply(site, &path, &map(json!({"a": "1"}))).await.ok(201);
     let old = with("resourceVersion", "1".into());
-    told(apply(site, &path, &old).await, 409, "Conflict");
+    expect_failure(apply(site, &path, &old).await, 409, "Conflict");
     let stranger = with("uid", "u".into());
-    told(apply(site, &path, &stranger).await, 409, "Conflict");
+    expect_failure(apply(site, &path, &stranger).await, 409, "Conflict");
     let same = with(
         "resourceVersion",
         made["metadata"]["resourceVersion"].clone(),
@@ -323,7 +323,7 @@ pub(crate) async fn subresources_have_managers_of_their_own(site: &Site) {
     assert_eq!(now["spec"]["replicas"], 6);
 }
 
-pub(crate) async fn what_an_applier_gives_up_is_filled_in_anew(site: &Site) {
+pub(crate) async fn a_field_that_its_manager_removes_is_defaulted_again(site: &Site) {
     let path = format!("{DEPLOYMENTS}/d?fieldManager=a");
     let made = apply(site, &path, &deployment(json!(3))).await.ok(201);
     assert_eq!(made["spec"]["replicas"], 3);

@@ -153,7 +153,7 @@ pub(crate) async fn wc_069_removing_the_last_finalizer_deletes(site: &Site) {
     let patch = json!({"metadata": {"finalizers": null}});
     let answer = site.patch(A, "merge", &patch).await.ok(200);
     assert!(answer["metadata"]["finalizers"].is_null(), "{answer}");
-    assert_eq!(watch.told(1).await, ["DELETED a"]);
+    assert_eq!(watch.words(1).await, ["DELETED a"]);
     assert_eq!(watch.position(), site.revision().await);
     site.get(A).await.failure(404, "NotFound");
 }
@@ -222,8 +222,8 @@ pub(crate) async fn wc_075_136_only_what_cannot_be_read_can_be_deleted_blindly(s
     let from = format!("{MAPS}?resourceVersion={}", version(&made));
     let mut watch = site.watch(&from).await;
     site.store(KEY, "not JSON").await;
-    let told = watch.rest().await;
-    let error = &told.last().expect("the watch is told")["object"];
+    let frames = watch.rest().await;
+    let error = &frames.last().expect("an ERROR event")["object"];
     super::site::is_failure(error, 500, "StorageReadError");
     site.delete(A, &Value::Null)
         .await
@@ -241,7 +241,7 @@ pub(crate) async fn wc_075_136_only_what_cannot_be_read_can_be_deleted_blindly(s
     assert_eq!(names(&site.get(MAPS).await.ok(200)), ["b"]);
 }
 
-/// What is gone is told in the media type that was asked for.
+/// The Status of a deletion has the media type that the client accepts.
 pub(crate) async fn a_status_of_success_is_negotiated(site: &Site) {
     let made = site.make("a", json!({})).await;
     let uid = made["metadata"]["uid"].as_str().expect("a uid");

@@ -108,7 +108,7 @@ impl Faults {
         Ok(())
     }
 
-    async fn meddle(&self) -> Result<(), StorageError> {
+    async fn write_concurrently(&self) -> Result<(), StorageError> {
         self.writes.fetch_add(1, Ordering::SeqCst);
         let Some(before) = self.before_writes.lock().pop_front() else {
             return Ok(());
@@ -171,7 +171,7 @@ impl Storage for Faults {
         {
             return Ok(Outcome::Refused(None));
         }
-        self.meddle().await?;
+        self.write_concurrently().await?;
         self.inner.put(put).await
     }
 
@@ -181,7 +181,7 @@ impl Storage for Faults {
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError> {
         self.up()?;
-        self.meddle().await?;
+        self.write_concurrently().await?;
         self.inner.delete(key, expect).await
     }
 

@@ -170,7 +170,7 @@ pub(crate) async fn every_selectable_field_selects(site: &Site) {
                 "{collection} {selector}"
             );
             let mut watch = site.watch(&format!("{is}&resourceVersion=0")).await;
-            assert_eq!(watch.told(1).await, ["ADDED x"], "{collection} {selector}");
+            assert_eq!(watch.words(1).await, ["ADDED x"], "{collection} {selector}");
             let is_not = format!("{path}?fieldSelector={field}%21%3D{escaped}");
             let others = site.get(&is_not).await.ok(200);
             assert!(

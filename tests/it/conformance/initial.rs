@@ -17,7 +17,7 @@ fn words(frames: &[Value]) -> Vec<String> {
 }
 
 /// The next `count` frames, bookmarks included.
-async fn frames(watch: &mut super::watching::Watching, count: usize) -> Vec<Value> {
+async fn next_frames(watch: &mut super::watching::Watching, count: usize) -> Vec<Value> {
     let mut frames = Vec::new();
     for _ in 0..count {
         frames.push(watch.next().await.expect("it goes on"));
@@ -35,9 +35,9 @@ pub(crate) async fn wc_150_version_0_begins_with_the_state_in_key_order(site: &S
     }
     let list = site.get(MAPS).await.ok(200);
     let mut watch = site.watch(&format!("{MAPS}?resourceVersion=0")).await;
-    let told = watch.events(604).await;
-    let objects: Vec<_> = told.iter().map(|frame| frame["object"].clone()).collect();
-    assert!(told.iter().all(|frame| frame["type"] == "ADDED"));
+    let frames = watch.events(604).await;
+    let objects: Vec<_> = frames.iter().map(|frame| frame["object"].clone()).collect();
+    assert!(frames.iter().all(|frame| frame["type"] == "ADDED"));
     assert_eq!(objects, *list["items"].as_array().unwrap());
     watch.is_silent().await;
 }
@@ -49,8 +49,8 @@ pub(crate) async fn wc_151_without_a_version_the_state_has_every_earlier_write(s
         site.make(&name, json!({})).await;
         for one in [site, &other] {
             let mut watch = one.watch(MAPS).await;
-            let told = watch.told(n + 1).await;
-            assert_eq!(told[n], format!("ADDED {name}"));
+            let received = watch.words(n + 1).await;
+            assert_eq!(received[n], format!("ADDED {name}"));
         }
     }
 }
@@ -65,13 +65,13 @@ pub(crate) async fn wc_152_163_a_stream_ends_its_state_with_one_annotated_bookma
         format!("{BOOKMARKS}&resourceVersion=0"),
     ] {
         let mut watch = site.watch(&format!("{MAPS}?{query}")).await;
-        let told = frames(&mut watch, 3).await;
+        let frames = next_frames(&mut watch, 3).await;
         assert_eq!(
-            words(&told),
+            words(&frames),
             ["ADDED a", "ADDED b", "BOOKMARK end"],
             "{query}"
         );
-        let at = version(&told[2]["object"]);
+        let at = version(&frames[2]["object"]);
         let expected = json!({
             "kind": "ConfigMap", "apiVersion": "v1",
             "metadata": {
@@ -79,7 +79,7 @@ pub(crate) async fn wc_152_163_a_stream_ends_its_state_with_one_annotated_bookma
                 "annotations": {"k8s.io/initial-events-end": "true"},
             },
         });
-        assert_eq!(told[2]["object"], expected, "{query}");
+        assert_eq!(frames[2]["object"], expected, "{query}");
         let changed = site.change("a").await;
         let next = watch.next().await.unwrap();
         assert_eq!(
@@ -113,11 +113,11 @@ pub(crate) async fn wc_154_a_watch_without_initial_events_is_silent(site: &Site)
         let mut watch = site.watch(&path).await;
         watch.is_silent().await;
         site.make(&format!("b{}", query.len()), json!({})).await;
-        assert_eq!(watch.told(1).await, [format!("ADDED b{}", query.len())]);
+        assert_eq!(watch.words(1).await, [format!("ADDED b{}", query.len())]);
     }
 }
 
-pub(crate) async fn wc_155_without_initial_events_history_is_told(site: &Site) {
+pub(crate) async fn wc_155_without_initial_events_a_version_replays_history(site: &Site) {
     let begin = site.revision().await;
     site.make("a", json!({})).await;
     site.change("a").await;
@@ -125,7 +125,7 @@ pub(crate) async fn wc_155_without_initial_events_history_is_told(site: &Site) {
         "{MAPS}?sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion={begin}"
     );
     let mut watch = site.watch(&path).await;
-    assert_eq!(watch.told(2).await, ["ADDED a", "MODIFIED a"]);
+    assert_eq!(watch.words(2).await, ["ADDED a", "MODIFIED a"]);
 }
 
 pub(crate) async fn wc_156_a_stream_waits_for_its_version(site: &Site) {
@@ -137,9 +137,9 @@ pub(crate) async fn wc_156_a_stream_waits_for_its_version(site: &Site) {
         site.make("b", json!({})).await
     };
     let (mut watch, _) = tokio::join!(site.watch(&path), write);
-    let told = frames(&mut watch, 3).await;
-    assert_eq!(words(&told), ["ADDED a", "ADDED b", "BOOKMARK end"]);
-    assert!(version(&told[2]["object"]) >= next);
+    let frames = next_frames(&mut watch, 3).await;
+    assert_eq!(words(&frames), ["ADDED a", "ADDED b", "BOOKMARK end"]);
+    assert!(version(&frames[2]["object"]) >= next);
 }
 
 pub(crate) async fn wc_157_a_stream_from_the_future_is_one_error_after_three_seconds(site: &Site) {
@@ -148,17 +148,17 @@ pub(crate) async fn wc_157_a_stream_from_the_future_is_one_error_after_three_sec
     let mut watch = site
         .watch(&format!("{MAPS}?{STREAM}&resourceVersion={ahead}"))
         .await;
-    let told = watch.rest().await;
+    let frames = watch.rest().await;
     let waited = begun.elapsed();
-    assert_eq!(told.len(), 1, "{told:?}");
-    let status = &told[0]["object"];
+    assert_eq!(frames.len(), 1, "{frames:?}");
+    let status = &frames[0]["object"];
     is_failure(status, 504, "Timeout");
     assert_eq!(causes(status)[0], "ResourceVersionTooLarge ");
     assert_eq!(status["details"]["retryAfterSeconds"], 1);
     assert!(waited >= Duration::from_millis(2500), "{waited:?}");
 }
 
-pub(crate) async fn wc_158_170_the_end_bookmark_tells_of_the_whole_store(site: &Site) {
+pub(crate) async fn wc_158_170_the_end_bookmark_has_the_version_of_the_store(site: &Site) {
     site.post(
         "/api/v1/namespaces",
         &json!({"metadata": {"name": "other"}}),
@@ -169,13 +169,13 @@ pub(crate) async fn wc_158_170_the_end_bookmark_tells_of_the_whole_store(site: &
     let other = "/api/v1/namespaces/other/configmaps";
     let elsewhere = site.post(other, &map("b", json!({}))).await.ok(201);
     let mut watch = site.watch(&format!("{MAPS}?{STREAM}&{BOOKMARKS}")).await;
-    let told = frames(&mut watch, 2).await;
+    let frames = next_frames(&mut watch, 2).await;
     assert_eq!(
-        words(&told),
+        words(&frames),
         ["ADDED a", "BOOKMARK end"],
         "of this namespace only"
     );
-    let at = version(&told[1]["object"]);
+    let at = version(&frames[1]["object"]);
     assert!(at > version(&made) && at >= version(&elsewhere), "{at}");
 }
 
@@ -189,15 +189,15 @@ pub(crate) async fn wc_159_a_stream_of_one_name(site: &Site) {
     }
     for path in [MAPS, "/api/v1/configmaps", "/api/v1/nodes"] {
         let one = format!("{path}?{STREAM}&{BOOKMARKS}&fieldSelector=metadata.name%3Db");
-        let told = frames(&mut site.watch(&one).await, 2).await;
-        assert_eq!(words(&told), ["ADDED b", "BOOKMARK end"], "{path}");
-        let none = format!("{path}?{STREAM}&{BOOKMARKS}&fieldSelector=metadata.name%3Dnobody");
-        let told = frames(&mut site.watch(&none).await, 1).await;
-        assert_eq!(words(&told), ["BOOKMARK end"], "{path}");
+        let frames = next_frames(&mut site.watch(&one).await, 2).await;
+        assert_eq!(words(&frames), ["ADDED b", "BOOKMARK end"], "{path}");
+        let none = format!("{path}?{STREAM}&{BOOKMARKS}&fieldSelector=metadata.name%3Dmissing");
+        let frames = next_frames(&mut site.watch(&none).await, 1).await;
+        assert_eq!(words(&frames), ["BOOKMARK end"], "{path}");
     }
 }
 
-pub(crate) async fn wc_160_objects_that_change_meanwhile_are_never_told_older(site: &Site) {
+pub(crate) async fn wc_160_objects_that_change_during_initial_events_follow_in_order(site: &Site) {
     const COUNT: usize = 600;
     let padding = "x".repeat(4000);
     let make = |n: usize| {
@@ -216,21 +216,23 @@ pub(crate) async fn wc_160_objects_that_change_meanwhile_are_never_told_older(si
     };
     // `Watching` checks that no version comes twice or after a newer one.
     let reading = async {
-        let mut told = Vec::new();
-        while told.len() < 2 * COUNT + 1 {
-            told.push(watch.next().await.expect("it goes on"));
-            if told.len() % 100 == 0 {
+        let mut received = Vec::new();
+        while received.len() < 2 * COUNT + 1 {
+            received.push(watch.next().await.expect("it goes on"));
+            if received.len() % 100 == 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
-        told
+        received
     };
-    let (told, ()) = tokio::join!(reading, changing);
-    let end = told.iter().position(|frame| word(frame) == "BOOKMARK end");
+    let (received, ()) = tokio::join!(reading, changing);
+    let end = received
+        .iter()
+        .position(|frame| word(frame) == "BOOKMARK end");
     let end = end.expect("the state ends");
     assert_eq!(end, COUNT, "all of one state");
-    let border = version(&told[end]["object"]);
-    for frame in &told[end + 1..] {
+    let border = version(&received[end]["object"]);
+    for frame in &received[end + 1..] {
         assert!(version(&frame["object"]) > border, "{frame}");
     }
 }
@@ -277,8 +279,8 @@ pub(crate) async fn wc_164_events_and_bookmarks_never_go_back(site: &Site) {
     };
     // `Watching` checks the order.
     let reading = futures::future::join_all(watches.iter_mut().map(|watch| watch.rest()));
-    let (told, ()) = tokio::join!(reading, writing);
-    for frames in told {
+    let (received, ()) = tokio::join!(reading, writing);
+    for frames in received {
         let bookmarks = frames
             .iter()
             .filter(|frame| frame["type"] == "BOOKMARK")

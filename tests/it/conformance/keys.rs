@@ -59,7 +59,7 @@ pub(crate) async fn wc_004_a_namespace_never_shows_one_that_it_begins(site: &Sit
     let maps = "/api/v1/namespaces/foo/configmaps";
     assert_eq!(names(&site.get(maps).await.ok(200)), ["in-foo"]);
     let mut watch = site.watch(maps).await;
-    assert_eq!(watch.told(1).await, ["ADDED in-foo"]);
+    assert_eq!(watch.words(1).await, ["ADDED in-foo"]);
     watch.is_silent().await;
 }
 
@@ -159,7 +159,7 @@ pub(crate) async fn wc_011_generate_name_makes_a_name_of_63_at_most(site: &Site)
     }
 }
 
-pub(crate) async fn wc_012_eight_collisions_are_told_with_a_time_to_come_back(site: &Site) {
+pub(crate) async fn wc_012_eight_collisions_are_a_conflict_with_retry_after(site: &Site) {
     let body = json!({"metadata": {"generateName": "job-"}});
     site.storage.collisions.store(7, Ordering::SeqCst);
     site.post(MAPS, &body).await.ok(201);

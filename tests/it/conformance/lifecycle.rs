@@ -48,7 +48,7 @@ pub(crate) async fn wc_180_198_a_cache_that_is_not_ready_refuses_watches(site: &
     })
     .await;
     let mut watch = other.watch(MAPS).await;
-    assert_eq!(watch.told(1).await, ["ADDED a"]);
+    assert_eq!(watch.words(1).await, ["ADDED a"]);
 }
 
 pub(crate) async fn wc_181_182_a_cache_that_is_not_ready_leaves_small_reads_to_storage(
@@ -96,7 +96,7 @@ pub(crate) async fn wc_183_after_a_stop_watches_end_and_small_reads_go_on(site: 
     let path = format!("{MAPS}?resourceVersion={}", version(&made));
     let mut open = site.watch(&path).await;
     site.make("b", json!({})).await;
-    assert_eq!(open.told(1).await, ["ADDED b"]);
+    assert_eq!(open.words(1).await, ["ADDED b"]);
     site.stop_caches();
     assert!(open.rest().await.is_empty(), "no ERROR");
     let refused = site.get(&format!("{path}&watch=1")).await;
@@ -109,7 +109,7 @@ pub(crate) async fn wc_183_after_a_stop_watches_end_and_small_reads_go_on(site: 
     let took = begun.elapsed();
     assert!(
         took < Duration::from_secs(2),
-        "nobody waits for a stopped cache: {took:?}"
+        "no request waits for a stopped cache: {took:?}"
     );
 }
 
@@ -169,7 +169,7 @@ pub(crate) async fn wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_
 }
 
 /// Storage that cannot be reached. The checklist has no line for it.
-pub(crate) async fn storage_that_is_away_is_told_with_a_time_to_come_back(site: &Site) {
+pub(crate) async fn unavailable_storage_is_an_error_with_retry_after(site: &Site) {
     let made = site.make("a", json!({})).await;
     site.get(MAPS).await.ok(200);
     // The caches that plugins read have their state, or they would say so.
@@ -192,7 +192,7 @@ pub(crate) async fn storage_that_is_away_is_told_with_a_time_to_come_back(site: 
     let mut watch = site.watch(&path).await;
     site.storage.set_down(false);
     site.make("b", json!({})).await;
-    assert_eq!(watch.told(1).await, ["ADDED b"]);
+    assert_eq!(watch.words(1).await, ["ADDED b"]);
 }
 
 /// A read that an admission plugin needs failed with 500 InternalError when storage was away, which clients do

@@ -47,7 +47,7 @@ pub(crate) async fn wc_080_082_a_list_shows_every_write_finished_before_it(site:
     futures::future::join_all(writers).await;
 }
 
-pub(crate) async fn wc_081_cache_and_storage_tell_the_same_in_the_same_order(site: &Site) {
+pub(crate) async fn wc_081_cache_and_storage_list_the_same_in_the_same_order(site: &Site) {
     fill(site, &["b", "a.b", "a-b", "a", "a0", "c"]).await;
     let cached = list(site, "").await;
     let other = site.replica().await;
@@ -80,9 +80,13 @@ pub(crate) async fn wc_083_084_085_exact_lists_are_states_that_were(site: &Site)
     for round in 0..2 {
         for (at, state) in &states {
             let list = list(site, &exact(*at)).await;
-            assert_eq!(version(&list), *at, "it is told back, in round {round}");
+            assert_eq!(
+                version(&list),
+                *at,
+                "the requested version, in round {round}"
+            );
             let items = list["items"].as_array().unwrap().iter();
-            let told: BTreeMap<_, _> = items
+            let received: BTreeMap<_, _> = items
                 .map(|item| {
                     (
                         item["metadata"]["name"].as_str().unwrap().to_owned(),
@@ -90,7 +94,7 @@ pub(crate) async fn wc_083_084_085_exact_lists_are_states_that_were(site: &Site)
                     )
                 })
                 .collect();
-            assert_eq!(&told, state, "at {at} in round {round}");
+            assert_eq!(&received, state, "at {at} in round {round}");
         }
         site.make("later", json!({})).await;
         site.remove("later").await;

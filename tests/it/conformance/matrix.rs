@@ -65,7 +65,7 @@ impl World {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum Expected {
     /// These objects, whether there are more, and at which version if it must be one.
     List(&'static [&'static str], bool, Option<u64>),
     Failure(u16, &'static str),
@@ -73,14 +73,14 @@ enum Told {
 
 const OLD: &[&str] = &["a", "b", "c"];
 const NOW: &[&str] = &["b", "c", "d"];
-const INVALID: Told = Told::Failure(422, "Invalid");
-const TOO_LARGE: Told = Told::Failure(504, "Timeout");
+const INVALID: Expected = Expected::Failure(422, "Invalid");
+const TOO_LARGE: Expected = Expected::Failure(504, "Timeout");
 
 /// Returns the expected result of a list by resourceVersion, match, limit and continue token.
-fn list(world: &World, at: At, rule: Option<&str>, limited: bool, continued: bool) -> Told {
+fn list(world: &World, at: At, rule: Option<&str>, limited: bool, continued: bool) -> Expected {
     let whole = |all: &'static [&'static str], limited: bool, version| match limited {
-        true => Told::List(&all[..1], true, version),
-        false => Told::List(all, false, version),
+        true => Expected::List(&all[..1], true, version),
+        false => Expected::List(all, false, version),
     };
     let exactly = |at| match at {
         At::Old => whole(OLD, limited, Some(world.old)),
@@ -90,7 +90,7 @@ fn list(world: &World, at: At, rule: Option<&str>, limited: bool, continued: boo
     match (rule, at) {
         (Some(_), _) if continued => INVALID,
         (Some(_), At::Unset) | (Some("Exact"), At::Zero) => INVALID,
-        (None, At::Old | At::Now | At::Future) if continued => Told::Failure(400, "BadRequest"),
+        (None, At::Old | At::Now | At::Future) if continued => Expected::Failure(400, "BadRequest"),
         (None, At::Zero) if continued => whole(&OLD[1..], false, Some(world.old)),
         (None, At::Unset) if continued => whole(&OLD[1..], limited, Some(world.old)),
         (None, At::Unset) => whole(NOW, limited, None),
@@ -118,11 +118,11 @@ pub(crate) async fn every_kind_of_list(site: &Site) {
                     let query = format!("{}{limit}{token}", world.query(at, rule));
                     let answer = site.get(&format!("{MAPS}?{query}")).await;
                     match list(world, at, rule, limited, continued) {
-                        Told::Failure(code, reason) => {
+                        Expected::Failure(code, reason) => {
                             assert_eq!(answer.code, code, "{query}: {}", answer.json());
                             answer.failure(code, reason);
                         }
-                        Told::List(expected, more, at) => {
+                        Expected::List(expected, more, at) => {
                             assert_eq!(answer.code, 200, "{query}: {}", answer.json());
                             let list = answer.json();
                             assert_eq!(names(&list), expected, "{query}");
@@ -204,17 +204,17 @@ pub(crate) async fn every_kind_of_watch(site: &Site) {
     let reading = open.into_iter().map(|(query, expected, mut watch)| {
         let last = version(&last);
         async move {
-            let mut told: Vec<String> = Vec::new();
+            let mut received: Vec<String> = Vec::new();
             let mut frame = Value::Null;
-            while told.last().is_none_or(|word| word != "ADDED z") {
+            while received.last().is_none_or(|word| word != "ADDED z") {
                 frame = watch
                     .next()
                     .await
-                    .unwrap_or_else(|| panic!("{query}: {told:?}"));
-                told.push(word(&frame));
+                    .unwrap_or_else(|| panic!("{query}: {received:?}"));
+                received.push(word(&frame));
             }
-            told.pop();
-            assert_eq!(told, expected, "{query}");
+            received.pop();
+            assert_eq!(received, expected, "{query}");
             assert_eq!(version(&frame["object"]), last, "{query}");
         }
     });

@@ -2,14 +2,14 @@
 //! `docs/conformance.md` that it shows, and run over every back end. Rules of one back end, of time and
 //! of the inside of the cache are tested beside their code; `checklist` finds them by the same names.
 //!
-//! A case gets a server of its own over a store of its own (see [`site`]), speaks HTTP to it, and may
-//! meddle with the store (see [`faults`]).
+//! A case has a server and a store of its own (see [`site`]), sends HTTP requests to the server, and can make the store fail
+//! or write to it (see [`faults`]).
 
 mod checklist;
 mod faults;
 mod fields;
-mod site;
-mod watching;
+pub(crate) mod site;
+pub(crate) mod watching;
 
 mod applying;
 mod deletes;
@@ -43,7 +43,7 @@ macro_rules! conformance_suite {
                     wc_009_a_body_of_another_namespace_is_a_bad_request,
                     wc_010_a_body_of_another_name_is_a_bad_request,
                     wc_011_generate_name_makes_a_name_of_63_at_most,
-                    wc_012_eight_collisions_are_told_with_a_time_to_come_back,
+                    wc_012_eight_collisions_are_a_conflict_with_retry_after,
                     wc_014_status_and_the_rest_are_written_apart,
                 ],
                 writes: [
@@ -52,7 +52,7 @@ macro_rules! conformance_suite {
                     wc_022_create_over_an_existing_name_is_already_exists,
                     wc_023_049_what_has_a_time_to_live_is_deleted_when_it_ends,
                     wc_024_a_get_is_the_latest,
-                    wc_025_a_get_at_version_0_takes_any_state_and_asks_nobody,
+                    wc_025_a_get_at_version_0_reads_the_cache_only,
                     wc_026_a_get_at_a_version_is_that_or_newer,
                     wc_027_a_get_at_the_latest_version_waits_for_it,
                     wc_028_a_get_far_ahead_is_a_timeout_that_says_why,
@@ -84,7 +84,7 @@ macro_rules! conformance_suite {
                 ],
                 lists: [
                     wc_080_082_a_list_shows_every_write_finished_before_it,
-                    wc_081_cache_and_storage_tell_the_same_in_the_same_order,
+                    wc_081_cache_and_storage_list_the_same_in_the_same_order,
                     wc_083_084_085_exact_lists_are_states_that_were,
                     wc_086_an_exact_list_at_a_compacted_version_is_expired,
                     wc_087_an_exact_list_of_the_future_is_too_large,
@@ -135,12 +135,12 @@ macro_rules! conformance_suite {
                 watches: [
                     wc_120_to_124_events_are_about_the_selection,
                     wc_125_nothing_leaks_between_names_that_begin_alike,
-                    wc_126_127_a_watch_from_each_version_tells_each_later_event_once,
+                    wc_126_127_a_watch_has_each_later_event_once,
                     wc_128_129_130_what_history_does_not_hold_is_one_error,
-                    wc_131_a_client_that_hangs_up_harms_nobody,
+                    wc_131_a_client_that_disconnects_affects_no_other,
                     wc_132_what_cannot_be_read_is_an_error_and_then_nothing,
-                    wc_133_what_was_told_before_an_end_is_a_prefix,
-                    wc_134_fifty_watches_that_never_read_delay_nobody,
+                    wc_133_the_events_before_the_end_of_a_watch_are_a_prefix,
+                    wc_134_fifty_watches_that_never_read_delay_no_other,
                     wc_137_a_watch_of_one_name_sees_one_object,
                     wc_138_moves_between_trigger_values_enter_and_leave,
                     wc_139_a_malformed_version_is_no_stream,
@@ -151,12 +151,12 @@ macro_rules! conformance_suite {
                     wc_152_163_a_stream_ends_its_state_with_one_annotated_bookmark,
                     wc_153_161_without_bookmarks_none_comes,
                     wc_154_a_watch_without_initial_events_is_silent,
-                    wc_155_without_initial_events_history_is_told,
+                    wc_155_without_initial_events_a_version_replays_history,
                     wc_156_a_stream_waits_for_its_version,
                     wc_157_a_stream_from_the_future_is_one_error_after_three_seconds,
-                    wc_158_170_the_end_bookmark_tells_of_the_whole_store,
+                    wc_158_170_the_end_bookmark_has_the_version_of_the_store,
                     wc_159_a_stream_of_one_name,
-                    wc_160_objects_that_change_meanwhile_are_never_told_older,
+                    wc_160_objects_that_change_during_initial_events_follow_in_order,
                     wc_162_the_last_bookmark_comes_two_seconds_before_the_deadline,
                     wc_164_events_and_bookmarks_never_go_back,
                     wc_166_167_options_of_streams_that_contradict_are_invalid,
@@ -168,27 +168,27 @@ macro_rules! conformance_suite {
                     wc_183_after_a_stop_watches_end_and_small_reads_go_on,
                     wc_189_an_exact_list_that_is_not_retained_comes_from_storage,
                     wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_storage,
-                    storage_that_is_away_is_told_with_a_time_to_come_back,
+                    unavailable_storage_is_an_error_with_retry_after,
                 ],
                 applying: [
                     every_write_says_who_manages_its_fields,
                     one_amount_in_two_forms_is_no_conflict,
                     wc_053_a_write_that_changes_only_times_is_none,
-                    wc_213_an_apply_has_a_manager_and_conflicts_are_told,
+                    wc_213_apply_requires_a_manager_and_reports_conflicts,
                     an_apply_that_cannot_be_is_refused,
                     a_dry_run_of_an_apply_stores_nothing,
                     subresources_have_managers_of_their_own,
-                    what_an_applier_gives_up_is_filled_in_anew,
+                    a_field_that_its_manager_removes_is_defaulted_again,
                     events_of_both_groups_are_applied,
                 ],
                 typing: [
-                    wc_212_mistakes_are_dropped_told_or_refused_as_the_client_wants,
+                    wc_212_field_validation_ignores_warns_or_rejects,
                     patched_objects_are_read_as_their_kind,
                 ],
                 wire: [
-                    wc_200_a_watch_is_lines_and_its_head_comes_at_once,
+                    wc_200_a_watch_sends_its_headers_before_any_event,
                     wc_202_timeout_seconds_ends_a_watch,
-                    wc_203_a_table_tells_its_columns_once,
+                    wc_203_a_watch_of_tables_has_the_columns_once,
                     wc_204_metadata_only_is_metadata_only,
                     wc_205_formats_that_are_not_spoken_are_refused,
                     wc_206_207_big_lists_are_compressed_for_who_asks,

@@ -1,7 +1,7 @@
 //! The model check: seeded random writes, reads and watches of several clients on two replicas, through
 //! lost storage watches and compaction, against a naive model that keeps every state there was. Every
-//! list must be the model's state at its version, every watch must tell exactly the model's changes after
-//! its own, in order and once. It knows the rules only; odd corners have cases of their own.
+//! list must be the model's state at its version, every watch must have exactly the model's changes after
+//! its own, in order and once. It knows the general rules only; special cases have tests of their own.
 
 use std::collections::BTreeMap;
 
@@ -66,9 +66,9 @@ impl Selection {
 
     fn matches(&self, key: &str, version: &Version) -> bool {
         let (namespace, name) = key.split_once('/').expect("both");
-        self.namespace.is_none_or(|wanted| wanted == namespace)
-            && self.app.is_none_or(|wanted| wanted == version.app)
-            && self.name.as_deref().is_none_or(|wanted| wanted == name)
+        self.namespace.is_none_or(|selected| selected == namespace)
+            && self.app.is_none_or(|selected| selected == version.app)
+            && self.name.as_deref().is_none_or(|selected| selected == name)
     }
 
     fn path(&self, query: &str) -> String {
@@ -115,8 +115,8 @@ impl Model {
         state
     }
 
-    /// What a watch of the selection tells after a version: type, key, version.
-    fn told_after(&self, selection: &Selection, after: u64) -> Vec<(&'static str, String, u64)> {
+    /// Returns the events of a watch of the selection after a version: type, key, version.
+    fn events_after(&self, selection: &Selection, after: u64) -> Vec<(&'static str, String, u64)> {
         let later = self.changes.iter().filter(|change| change.at > after);
         later
             .filter_map(|change| {
@@ -136,36 +136,36 @@ impl Model {
     }
 }
 
-/// A client's watch, and what it has been told.
+/// A client's watch, and the number of events that it has received.
 struct Client {
     watch: Watching,
     selection: Selection,
     after: u64,
-    told: usize,
+    received: usize,
 }
 
 impl Client {
     /// Reads what the model says is to come and compares.
     async fn catch_up(&mut self, model: &Model) {
-        let expected = model.told_after(&self.selection, self.after);
-        while self.told < expected.len() {
+        let expected = model.events_after(&self.selection, self.after);
+        while self.received < expected.len() {
             let frame = self.watch.events(1).await.remove(0);
             let object = &frame["object"];
             assert_ne!(frame["type"], "ERROR", "{frame}");
-            let told = (
+            let received = (
                 frame["type"].as_str().unwrap(),
                 key_of(object),
                 version(object),
             );
-            let (kind, key, at) = &expected[self.told];
+            let (kind, key, at) = &expected[self.received];
             assert_eq!(
-                told,
+                received,
                 (*kind, key.clone(), *at),
                 "{:?} after {}",
                 self.selection,
                 self.after
             );
-            self.told += 1;
+            self.received += 1;
         }
     }
 }
@@ -322,7 +322,7 @@ impl Run<'_> {
             watch,
             selection,
             after,
-            told: 0,
+            received: 0,
         });
     }
 
@@ -345,7 +345,7 @@ impl Run<'_> {
                     watch,
                     selection,
                     after,
-                    told: 0,
+                    received: 0,
                 });
                 return;
             }
@@ -358,8 +358,8 @@ impl Run<'_> {
         let now = self.sites[0].revision().await;
         match self.random.usize(..4) {
             0 => {
-                // A cache that was cut off and finds its place compacted lists again, and may then tell
-                // less than the model: that is for cases of its own.
+                // A cache that was cut off and whose version is compacted lists again and sends the differences only; that has tests
+                // of its own.
                 for site in self.sites {
                     let path = format!("/api/v1/configmaps?resourceVersion={now}");
                     site.get(&path).await.ok(200);

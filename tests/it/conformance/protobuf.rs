@@ -166,21 +166,24 @@ pub(crate) async fn wc_201_watches_in_protobuf(site: &Site) {
     let media = "application/vnd.kubernetes.protobuf;stream=watch";
     assert_eq!(response.headers()["content-type"], media);
     let (mut body, mut buffer) = (response.into_body(), Vec::new());
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     site.change("a").await;
     site.remove("a").await;
     for _ in 0..4 {
         let event = frame(&mut body, &mut buffer).await;
         let raw = event.object.expect("an object").raw.expect("its bytes");
         let map: ConfigMap = opened(&raw, "v1", "ConfigMap");
-        told.push((event.r#type.unwrap(), map.metadata.unwrap()));
+        received.push((event.r#type.unwrap(), map.metadata.unwrap()));
     }
-    let kinds: Vec<_> = told.iter().map(|(kind, _)| kind.as_str()).collect();
+    let kinds: Vec<_> = received.iter().map(|(kind, _)| kind.as_str()).collect();
     assert_eq!(kinds, ["ADDED", "BOOKMARK", "MODIFIED", "DELETED"]);
-    let first = &told[0].1;
+    let first = &received[0].1;
     assert_eq!(first.name.as_deref(), Some("a"));
     assert_eq!(first.uid.as_deref(), made["metadata"]["uid"].as_str());
-    assert_eq!(told[1].1.annotations["k8s.io/initial-events-end"], "true");
+    assert_eq!(
+        received[1].1.annotations["k8s.io/initial-events-end"],
+        "true"
+    );
 
     let ahead = site.revision().await + 1000;
     let path = format!(

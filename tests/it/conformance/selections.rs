@@ -110,7 +110,7 @@ pub(crate) async fn wc_109_a_list_of_one_name_is_that_object_or_none(site: &Site
                 "{path} {query}: {list}"
             );
         }
-        let none = site.get(&at("nobody", "&limit=1")).await.ok(200);
+        let none = site.get(&at("missing", "&limit=1")).await.ok(200);
         assert!(names(&none).is_empty());
         assert!(none["metadata"]["continue"].is_null(), "{none}");
         let ahead = now + 1000;
@@ -199,9 +199,9 @@ pub(crate) async fn wc_112_a_list_over_corrupt_objects_names_them(site: &Site) {
         .get(&format!("{MAPS}?limit=500"))
         .await
         .failure(500, "StorageReadError");
-    let told = causes(&status);
-    assert_eq!(told.len(), 101, "{status}");
-    for (n, cause) in told[..100].iter().enumerate() {
+    let reported = causes(&status);
+    assert_eq!(reported.len(), 101, "{status}");
+    for (n, cause) in reported[..100].iter().enumerate() {
         let expected = format!("UnexpectedServerResponse /configmaps/default/bad{n:03}");
         assert_eq!(cause, &expected);
     }

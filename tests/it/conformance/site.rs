@@ -1,6 +1,6 @@
 //! Where a case takes place: the registry, its caches and the wire over one back end, in the test's own
-//! process and on a real socket, so that a case can speak HTTP with one hand and meddle with storage
-//! with the other. It holds no rule.
+//! process and on a real socket, so that a case can send HTTP requests and also write to storage directly. It has no
+//! case.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -39,7 +39,7 @@ pub(crate) struct Site {
 
 /// An answer of the wire.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) code: u16,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: Bytes,
@@ -108,30 +108,30 @@ impl Site {
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> Answer {
+    ) -> Response {
         let mut wire = self.connect(Protocol::Http1).await;
         let answer = wire.send(method, path, headers, body).await;
-        Answer {
+        Response {
             code: answer.status.as_u16(),
             headers: answer.headers,
             body: answer.body,
         }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         self.send(Method::GET, path, &[], "").await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Response {
         self.send(Method::POST, path, &JSON, &body.to_string())
             .await
     }
 
-    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Response {
         self.send(Method::PUT, path, &JSON, &body.to_string()).await
     }
 
-    /// What `/metrics` tells.
+    /// Scrapes `/metrics`.
     pub(crate) async fn scrape(&self) -> Scrape {
         let answer = self.get("/metrics").await;
         assert_eq!(answer.code, 200, "{answer:?}");
@@ -139,7 +139,7 @@ impl Site {
     }
 
     /// A patch: `merge`, `json` or `strategic-merge`.
-    pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
+    pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> Response {
         let media = format!("application/{kind}-patch+json");
         let headers = [("content-type", media.as_str())];
         self.send(Method::PATCH, path, &headers, &body.to_string())
@@ -147,7 +147,7 @@ impl Site {
     }
 
     /// A delete with options in its body; `null` sends none.
-    pub(crate) async fn delete(&self, path: &str, options: &Value) -> Answer {
+    pub(crate) async fn delete(&self, path: &str, options: &Value) -> Response {
         let body = match options {
             Value::Null => String::new(),
             options => options.to_string(),
@@ -212,7 +212,7 @@ impl Site {
         }
     }
 
-    /// Has a pod in `default` run on another node, past the server, which lets nobody do that.
+    /// Moves a pod in `default` to another node, in storage: the server rejects such an update.
     pub(crate) async fn move_pod(&self, name: &str, node: &str) {
         let key = format!("/pods/default/{name}");
         let mut pod = self.stored(&key).await.expect("it is there");
@@ -301,7 +301,7 @@ pub(crate) fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
@@ -343,6 +343,6 @@ pub(crate) fn causes(status: &Value) -> Vec<String> {
     let causes = status["details"]["causes"].as_array();
     let causes = causes.unwrap_or_else(|| panic!("no causes: {status}"));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let tell = |cause: &Value| format!("{} {}", text(&cause["reason"]), text(&cause["field"]));
-    causes.iter().map(tell).collect()
+    let describe = |cause: &Value| format!("{} {}", text(&cause["reason"]), text(&cause["field"]));
+    causes.iter().map(describe).collect()
 }

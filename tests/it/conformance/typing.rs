@@ -4,7 +4,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::site::{Answer, MAPS, Site};
+use super::site::{MAPS, Response, Site};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
@@ -32,7 +32,7 @@ const MISTAKES: [&str; 3] = [
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
 /// The texts of the Warning headers, unquoted.
-fn warnings(answer: &Answer) -> Vec<String> {
+fn warnings(answer: &Response) -> Vec<String> {
     let values = answer.headers.get_all("warning").iter();
     let text = |value: &http::HeaderValue| {
         let value = value.to_str().expect("text");
@@ -45,7 +45,7 @@ fn warnings(answer: &Answer) -> Vec<String> {
     values.map(text).collect()
 }
 
-pub(crate) async fn wc_212_mistakes_are_dropped_told_or_refused_as_the_client_wants(site: &Site) {
+pub(crate) async fn wc_212_field_validation_ignores_warns_or_rejects(site: &Site) {
     // Nothing said is Warn.
     for (name, query) in [("a", ""), ("b", "?fieldValidation=Warn")] {
         let path = format!("{DEPLOYMENTS}{query}");
@@ -67,17 +67,17 @@ pub(crate) async fn wc_212_mistakes_are_dropped_told_or_refused_as_the_client_wa
     let strict = "?fieldValidation=Strict";
     let path = format!("{DEPLOYMENTS}{strict}");
     let refused = site.send(Method::POST, &path, &JSON, &mistaken("d")).await;
-    let told = format!(
+    let received = format!(
         "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: {}",
         MISTAKES.join(", ")
     );
-    assert_eq!(refused.failure(400, "BadRequest")["message"], told);
+    assert_eq!(refused.failure(400, "BadRequest")["message"], received);
     site.get(&format!("{DEPLOYMENTS}/d"))
         .await
         .failure(404, "NotFound");
     let path = format!("{DEPLOYMENTS}/a{strict}");
     let refused = site.send(Method::PUT, &path, &JSON, &mistaken("a")).await;
-    assert_eq!(refused.failure(400, "BadRequest")["message"], told);
+    assert_eq!(refused.failure(400, "BadRequest")["message"], received);
     // YAML has the same mistakes, and no mistakes are none.
     let yaml = [("content-type", "application/yaml")];
     let maps = format!("{MAPS}{strict}");

@@ -1,4 +1,4 @@
-//! WC-120 to WC-139: what watches tell, and where they begin and end.
+//! WC-120 to WC-139: the events of watches, and where they begin and end.
 
 use std::time::Duration;
 
@@ -47,14 +47,14 @@ pub(crate) async fn wc_120_to_124_events_are_about_the_selection(site: &Site) {
     ];
     assert_eq!(words, expected);
     // It leaves as it was, at the version at which it left.
-    let mut told = events[2]["object"].clone();
-    assert_eq!(version(&told), version(&left));
-    told["metadata"]["resourceVersion"] = inside["metadata"]["resourceVersion"].clone();
-    assert_eq!(told, inside);
-    let mut told = events[5]["object"].clone();
-    assert_eq!(version(&told), site.revision().await);
-    told["metadata"]["resourceVersion"] = last["metadata"]["resourceVersion"].clone();
-    assert_eq!(told, last);
+    let mut received = events[2]["object"].clone();
+    assert_eq!(version(&received), version(&left));
+    received["metadata"]["resourceVersion"] = inside["metadata"]["resourceVersion"].clone();
+    assert_eq!(received, inside);
+    let mut received = events[5]["object"].clone();
+    assert_eq!(version(&received), site.revision().await);
+    received["metadata"]["resourceVersion"] = last["metadata"]["resourceVersion"].clone();
+    assert_eq!(received, last);
     watch.is_silent().await;
 }
 
@@ -69,11 +69,11 @@ pub(crate) async fn wc_125_nothing_leaks_between_names_that_begin_alike(site: &S
         let body = map(&format!("in-{namespace}"), json!({}));
         site.post(&maps(namespace), &body).await.ok(201);
     }
-    assert_eq!(watch.told(1).await, ["ADDED in-foo"]);
+    assert_eq!(watch.words(1).await, ["ADDED in-foo"]);
     watch.is_silent().await;
 }
 
-pub(crate) async fn wc_126_127_a_watch_from_each_version_tells_each_later_event_once(site: &Site) {
+pub(crate) async fn wc_126_127_a_watch_has_each_later_event_once(site: &Site) {
     let mut history = Vec::new();
     let begin = site.revision().await;
     for round in 0..3 {
@@ -119,10 +119,10 @@ pub(crate) async fn wc_128_129_130_what_history_does_not_hold_is_one_error(site:
     let mut watch = fresh
         .watch(&format!("{MAPS}?resourceVersion={}", now - 1))
         .await;
-    let told = watch.rest().await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0]["type"], "ERROR");
-    let status = &told[0]["object"];
+    let frames = watch.rest().await;
+    assert_eq!(frames.len(), 1, "{frames:?}");
+    assert_eq!(frames[0]["type"], "ERROR");
+    let status = &frames[0]["object"];
     is_failure(status, 410, "Expired");
     // It names the version from which it could be served.
     let message = status["message"].as_str().unwrap();
@@ -132,7 +132,7 @@ pub(crate) async fn wc_128_129_130_what_history_does_not_hold_is_one_error(site:
     );
 }
 
-pub(crate) async fn wc_131_a_client_that_hangs_up_harms_nobody(site: &Site) {
+pub(crate) async fn wc_131_a_client_that_disconnects_affects_no_other(site: &Site) {
     let path = format!("{MAPS}?watch=1&resourceVersion={}", site.revision().await);
     let mut wire = site.connect(Protocol::Http2).await;
     for _ in 0..3 {
@@ -144,17 +144,17 @@ pub(crate) async fn wc_131_a_client_that_hangs_up_harms_nobody(site: &Site) {
     assert_eq!(again.status, 200, "the connection lives on");
     let mut watch = site.watch(&from_now(site, MAPS).await).await;
     site.make("a", json!({})).await;
-    assert_eq!(watch.told(1).await, ["ADDED a"]);
+    assert_eq!(watch.words(1).await, ["ADDED a"]);
 }
 
 pub(crate) async fn wc_132_what_cannot_be_read_is_an_error_and_then_nothing(site: &Site) {
     let mut watch = site.watch(&from_now(site, MAPS).await).await;
     site.make("a", json!({})).await;
     site.store("/configmaps/default/b", "not JSON").await;
-    let told = watch.rest().await;
-    assert_eq!(word(&told[0]), "ADDED a");
-    assert_eq!(told.len(), 2, "{told:?}");
-    is_failure(&told[1]["object"], 500, "StorageReadError");
+    let frames = watch.rest().await;
+    assert_eq!(word(&frames[0]), "ADDED a");
+    assert_eq!(frames.len(), 2, "{frames:?}");
+    is_failure(&frames[1]["object"], 500, "StorageReadError");
     site.unstore("/configmaps/default/b").await;
     let now = site.revision().await;
     Site::until("the cache follows the repaired resource", || async {
@@ -164,10 +164,10 @@ pub(crate) async fn wc_132_what_cannot_be_read_is_an_error_and_then_nothing(site
     .await;
     let mut watch = site.watch(&from_now(site, MAPS).await).await;
     site.make("c", json!({})).await;
-    assert_eq!(watch.told(1).await, ["ADDED c"]);
+    assert_eq!(watch.words(1).await, ["ADDED c"]);
 }
 
-pub(crate) async fn wc_133_what_was_told_before_an_end_is_a_prefix(site: &Site) {
+pub(crate) async fn wc_133_the_events_before_the_end_of_a_watch_are_a_prefix(site: &Site) {
     let begin = site.revision().await;
     site.make("a", json!({})).await;
     let path = format!("{MAPS}?resourceVersion={begin}");
@@ -178,15 +178,15 @@ pub(crate) async fn wc_133_what_was_told_before_an_end_is_a_prefix(site: &Site) 
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let (told, ()) = tokio::join!(cut.rest(), writing);
+    let (frames, ()) = tokio::join!(cut.rest(), writing);
     let mut whole = site.watch(&path).await;
     let whole = whole.events(61).await;
-    assert!(told.len() < whole.len(), "it ended within");
-    assert!(told.len() > 1, "it told some");
-    assert_eq!(told, whole[..told.len()]);
+    assert!(frames.len() < whole.len(), "it ended within");
+    assert!(frames.len() > 1, "it sent some events");
+    assert_eq!(frames, whole[..frames.len()]);
 }
 
-pub(crate) async fn wc_134_fifty_watches_that_never_read_delay_nobody(site: &Site) {
+pub(crate) async fn wc_134_fifty_watches_that_never_read_delay_no_other(site: &Site) {
     let path = from_now(site, MAPS).await;
     let mut stuck = Vec::new();
     for _ in 0..50 {
@@ -200,8 +200,8 @@ pub(crate) async fn wc_134_fifty_watches_that_never_read_delay_nobody(site: &Sit
     for n in 0..300 {
         let body = json!({"metadata": {"name": format!("m{n}")}, "data": {"p": padding}});
         let made = site.post(MAPS, &body).await.ok(201);
-        let told = reading.events(1).await.remove(0);
-        assert_eq!(version(&told["object"]), version(&made));
+        let frames = reading.events(1).await.remove(0);
+        assert_eq!(version(&frames["object"]), version(&made));
     }
     // One of them reads after all: nothing is missing.
     let (wire, body) = stuck.pop().unwrap();
@@ -222,9 +222,9 @@ pub(crate) async fn wc_137_a_watch_of_one_name_sees_one_object(site: &Site) {
             .ok(201);
     }
     site.remove("b").await;
-    assert_eq!(watch.told(2).await, ["ADDED b", "DELETED b"]);
+    assert_eq!(watch.words(2).await, ["ADDED b", "DELETED b"]);
     watch.is_silent().await;
-    assert_eq!(node_watch.told(1).await, ["ADDED b"]);
+    assert_eq!(node_watch.words(1).await, ["ADDED b"]);
     node_watch.is_silent().await;
 }
 
@@ -239,8 +239,8 @@ pub(crate) async fn wc_138_moves_between_trigger_values_enter_and_leave(site: &S
     site.delete(&format!("{PODS}/p"), &json!({"gracePeriodSeconds": 0}))
         .await
         .ok(200);
-    assert_eq!(first.told(3).await, ["ADDED p", "MODIFIED p", "DELETED p"]);
-    assert_eq!(second.told(2).await, ["ADDED p", "DELETED p"]);
+    assert_eq!(first.words(3).await, ["ADDED p", "MODIFIED p", "DELETED p"]);
+    assert_eq!(second.words(2).await, ["ADDED p", "DELETED p"]);
     first.is_silent().await;
     second.is_silent().await;
 }

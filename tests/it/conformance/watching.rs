@@ -21,7 +21,7 @@ pub(crate) struct Watching {
     buffer: Vec<u8>,
     position: u64,
     initial: bool,
-    /// The last version told of each object.
+    /// The last version of each object.
     objects: BTreeMap<String, u64>,
     _wire: Wire,
 }
@@ -44,7 +44,8 @@ impl Watching {
         next.expect("the watch has something to say")
     }
 
-    async fn read(&mut self) -> Option<Value> {
+    /// As `next`, without a time limit. Cancel safe.
+    pub(crate) async fn read(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
@@ -104,7 +105,7 @@ impl Watching {
     }
 
     /// `TYPE name` of the next `count` frames that are no bookmarks.
-    pub(crate) async fn told(&mut self, count: usize) -> Vec<String> {
+    pub(crate) async fn words(&mut self, count: usize) -> Vec<String> {
         self.events(count).await.iter().map(word).collect()
     }
 

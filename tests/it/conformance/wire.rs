@@ -14,18 +14,18 @@ use crate::harness::{Protocol, full, request};
 const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
-async fn get_as(site: &Site, path: &str, headers: &[(&str, &str)]) -> super::site::Answer {
+async fn get_as(site: &Site, path: &str, headers: &[(&str, &str)]) -> super::site::Response {
     site.send(Method::GET, path, headers, "").await
 }
 
-pub(crate) async fn wc_200_a_watch_is_lines_and_its_head_comes_at_once(site: &Site) {
+pub(crate) async fn wc_200_a_watch_sends_its_headers_before_any_event(site: &Site) {
     for protocol in [Protocol::Http1, Protocol::Http2] {
         let at = site.revision().await;
         let path = format!("{MAPS}?watch=1&resourceVersion={at}");
         let mut wire = site.connect(protocol).await;
         let get = request(Method::GET, &path, &[], full(""));
         let response = wire.open(get).await.unwrap();
-        assert_eq!(response.status(), 200, "before there is anything to tell");
+        assert_eq!(response.status(), 200, "before any event");
         assert_eq!(response.headers()["content-type"], "application/json");
         let name = format!("m-{protocol:?}").to_lowercase();
         let made = site.make(&name, json!({})).await;
@@ -49,7 +49,7 @@ pub(crate) async fn wc_202_timeout_seconds_ends_a_watch(site: &Site) {
     );
 }
 
-pub(crate) async fn wc_203_a_table_tells_its_columns_once(site: &Site) {
+pub(crate) async fn wc_203_a_watch_of_tables_has_the_columns_once(site: &Site) {
     site.make("a", json!({})).await;
     let table = get_as(site, MAPS, &[TABLE]).await.ok(200);
     assert_eq!(table["kind"], "Table");
@@ -123,8 +123,8 @@ pub(crate) async fn wc_205_formats_that_are_not_spoken_are_refused(site: &Site) 
     .await;
     // A watch is not, its refusal can be.
     assert_eq!(yaml.code, 406, "{yaml:?}");
-    let told = String::from_utf8_lossy(&yaml.body);
-    assert!(told.contains("reason: NotAcceptable"), "{told}");
+    let text = String::from_utf8_lossy(&yaml.body);
+    assert!(text.contains("reason: NotAcceptable"), "{text}");
     let html = [("content-type", "text/html")];
     let answer = site.send(Method::POST, MAPS, &html, "<p>").await;
     answer.failure(415, "UnsupportedMediaType");

@@ -78,7 +78,7 @@ pub(crate) async fn wc_024_a_get_is_the_latest(site: &Site) {
     }
 }
 
-pub(crate) async fn wc_025_a_get_at_version_0_takes_any_state_and_asks_nobody(site: &Site) {
+pub(crate) async fn wc_025_a_get_at_version_0_reads_the_cache_only(site: &Site) {
     let made = site.make("a", json!({})).await;
     site.settle().await;
     site.storage.freeze(true);
@@ -167,7 +167,7 @@ pub(crate) async fn wc_040_a_put_of_what_is_not_there_is_not_found_or_creates(si
     let path = format!("{LEASES}/l");
     let made = site.put(&path, &lease).await.ok(201);
     assert_eq!(made["spec"]["holderIdentity"], "me");
-    // Somebody else is faster: the put is then an update of what is there, or a conflict with it.
+    // Another writer is faster: the put is then an update of the existing object, or a conflict.
     let mut other = made.clone();
     other["metadata"] = json!({"name": "m", "namespace": "default", "uid": "u"});
     let before = Before::Put("/leases/default/m".into(), other.to_string());

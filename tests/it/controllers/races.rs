@@ -20,7 +20,7 @@ use crate::storage::etcd::EtcdProcess;
 /// A server that is still emptying a namespace must not touch the next one of that name, which another
 /// server has made already, nor what is in it.
 #[tokio::test]
-async fn a_namespace_that_is_made_anew_survives_the_end_of_the_old_one() {
+async fn a_recreated_namespace_survives_the_deletion_of_the_old_one() {
     const ROUNDS: usize = 20;
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
@@ -48,8 +48,8 @@ async fn a_namespace_that_is_made_anew_survives_the_end_of_the_old_one() {
             namespaces.delete("phoenix", &end).await.expect("it ends");
         }
         let started = Instant::now();
-        let anew: Api<Namespace> = Api::all(new.clone());
-        while let Err(error) = anew.create(&creation, &namespace).await {
+        let recreated: Api<Namespace> = Api::all(new.clone());
+        while let Err(error) = recreated.create(&creation, &namespace).await {
             assert!(started.elapsed() < PATIENCE, "round {round}: {error}");
         }
         let maps: Api<ConfigMap> = Api::namespaced(new.clone(), "phoenix");
@@ -98,7 +98,7 @@ async fn until_controllers_are_idle(client: &Client) {
     }
 }
 
-/// They were once deleted, half of the time: the owner was let go before anybody followed their kind.
+/// They were deleted in half of the runs: the owner's finalizer was removed before the collector watched their kind.
 pub(super) async fn orphans_of_a_kind_that_was_defined_just_now_stay(server: &Server, _: &Kubectl) {
     let client = client(server).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());

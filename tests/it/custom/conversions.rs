@@ -12,12 +12,12 @@ use super::webhooks::{
 use super::*;
 use crate::harness::{Reply, Webhook};
 
-pub(super) async fn what_cannot_be_converted_is_told(world: &mut World) {
+pub(super) async fn a_failed_conversion_is_an_error(world: &mut World) {
     let turn = Arc::new(AtomicUsize::new(0));
     let turns = turn.clone();
     let webhook = Webhook::answering(move |asked| {
-        let mut told = answer(asked);
-        let response = &mut told["response"];
+        let mut actual = answer(asked);
+        let response = &mut actual["response"];
         match turns.load(Ordering::SeqCst) {
             1 => return Reply::other(200, "nothing of the kind"),
             2 => return Reply::other(500, "broken"),
@@ -28,14 +28,14 @@ pub(super) async fn what_cannot_be_converted_is_told(world: &mut World) {
             7 => response["convertedObjects"][0]["apiVersion"] = "example.com/v9".into(),
             _ => {}
         }
-        Reply::json(&told)
+        Reply::json(&actual)
     })
     .await;
     world
         .define(&converted_foos("v1", webhook.client_config("/")))
         .await;
     assert_eq!(world.post(FOOS, &sized("v1", "a", 1)).await.0, 201);
-    let told = [
+    let actual = [
         "failed: couldn't get version/kind; json parse error: ",
         r#"failed: an error on the server ("broken") has prevented the request from succeeding"#,
         "returned 0 objects, expected 1",
@@ -44,7 +44,7 @@ pub(super) async fn what_cannot_be_converted_is_told(world: &mut World) {
         "failed: too large for v2",
         "invalid groupVersion (expected example.com/v2, received example.com/v9)",
     ];
-    for (number, words) in (1..).zip(told) {
+    for (number, words) in (1..).zip(actual) {
         turn.store(number, Ordering::SeqCst);
         let of_write = sized("v2", "new", 1);
         for (method, path, body) in [
@@ -135,7 +135,7 @@ pub(super) async fn the_stored_version_can_change(world: &mut World) {
         .iter()
         .find(|i| i["metadata"]["name"] == "a");
     assert_eq!(old.unwrap()["spec"], json!({"dimensions": {"size": 4}}));
-    // A write that changes nothing stores it anew: so storage is migrated.
+    // A write without changes stores the object in the storage version: this is how storage is migrated.
     let (_, got) = world.get(&format!("{NEWER}/a")).await;
     let (code, moved) = world.put(&format!("{NEWER}/a"), &got).await;
     assert_eq!(code, 200, "{moved}");
@@ -158,9 +158,9 @@ pub(super) async fn the_stored_version_can_change(world: &mut World) {
     assert_eq!(code, 500, "{body}");
 }
 
-/// Who wants one object does not wait for a list that somebody else reads, but for the objects that are
-/// converted together with it.
-pub(super) async fn a_long_list_keeps_nobody_waiting(world: &mut World) {
+/// A request for one object does not wait for another client's list, only for the objects that are converted in the same
+/// call.
+pub(super) async fn a_long_conversion_delays_no_other_request(world: &mut World) {
     let released = watch::Sender::new(false);
     let release = released.subscribe();
     let webhook = Webhook::start(move |asked| {
@@ -249,9 +249,9 @@ pub(super) async fn services_and_admission(world: &mut World) {
     for n in 0.. {
         let (code, body) = world.post(NEWER, &sized("v2", &format!("a{n}"), 13)).await;
         if code != 201 {
-            let told = body["message"].as_str().unwrap();
+            let received = body["message"].as_str().unwrap();
             assert!(
-                told.contains(r#"admission webhook "judge.example.com" denied"#),
+                received.contains(r#"admission webhook "judge.example.com" denied"#),
                 "{body}"
             );
             break;

@@ -163,7 +163,7 @@ pub(super) async fn garbage_is_found_without_a_webhook(world: &mut World) {
 }
 
 /// Who waits for a webhook is served by the one that takes its place.
-pub(super) async fn a_webhook_that_is_replaced_keeps_nobody(world: &mut World) {
+pub(super) async fn a_replaced_webhook_delays_no_request(world: &mut World) {
     let hanging = Hanging::start().await;
     hanging.define(world).await;
     assert_eq!(world.post(FOOS, &sized("v1", "a", 1)).await.0, 201);
@@ -188,7 +188,7 @@ pub(super) async fn a_webhook_that_is_replaced_keeps_nobody(world: &mut World) {
     let waited = began.elapsed();
     assert!(
         waited < REVIEW_TIMEOUT,
-        "nobody waits for the old one: {waited:?}"
+        "no request waits for the old one: {waited:?}"
     );
     for (answer, code, size) in [(got, 200, 1), (created, 201, 2)] {
         let object = answer.json();

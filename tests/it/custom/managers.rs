@@ -118,7 +118,7 @@ pub(super) async fn what_a_manager_gives_up_in_another_version_is_removed(world:
         world.get(&path("v1", "")).await.1["spec"],
         json!({"color": "red"})
     );
-    // What somebody else has under its other name stays.
+    // The fields of the other manager stay, under their name in the other version.
     let newer = json!({"dimensions": {"size": 1}});
     assert_eq!(world.apply("v1", "a", "", all).await.0, 200);
     assert_eq!(world.apply("v2", "b", "", newer).await.0, 200);

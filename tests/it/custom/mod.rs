@@ -63,11 +63,11 @@ on_both!(
         a_watch_ends_when_its_definition_says_something_else,
         a_watch_sees_its_definition_go,
         a_definition_that_serves_nothing_goes_with_its_objects,
-        a_definition_made_anew_survives_the_end_of_the_old_one,
+        a_recreated_definition_survives_the_deletion_of_the_old_one,
     ],
     schemas: [
         objects_are_filled_and_judged,
-        unknown_fields_are_told_or_refused,
+        unknown_fields_are_warned_about_or_rejected,
         what_was_right_once_stays,
         definitions_are_judged,
         rules_and_patterns_are_judged,
@@ -93,9 +93,9 @@ on_both!(
         fields_select_in_every_version,
     ],
     conversions: [
-        what_cannot_be_converted_is_told,
+        a_failed_conversion_is_an_error,
         the_stored_version_can_change,
-        a_long_list_keeps_nobody_waiting,
+        a_long_conversion_delays_no_other_request,
         services_and_admission,
     ],
     managers: [
@@ -108,7 +108,7 @@ on_both!(
         a_namespace_goes_without_its_webhook,
         a_definition_goes_beside_one_whose_webhook_hangs,
         garbage_is_found_without_a_webhook,
-        a_webhook_that_is_replaced_keeps_nobody,
+        a_replaced_webhook_delays_no_request,
     ],
     showing: [
         kubectl_finds_waits_and_prints,
@@ -167,12 +167,12 @@ impl World {
             .await
     }
 
-    /// Asks for `path` until the answer is as wanted.
-    async fn until(&mut self, path: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
+    /// Asks for `path` until the answer is as is_expected.
+    async fn until(&mut self, path: &str, is_expected: impl Fn(u16, &Value) -> bool) -> Value {
         let asking = async {
             loop {
                 let (code, body) = self.get(path).await;
-                if wanted(code, &body) {
+                if is_expected(code, &body) {
                     return body;
                 }
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -11,19 +11,19 @@ use crate::harness::{full, request};
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foos.example.com";
 
-/// What a watch tells until it ends, and how long that took.
+/// Returns the events of a watch until it ends, and its duration.
 async fn watched(wire: &mut Wire, path: &str) -> (Vec<Value>, Duration) {
     let began = Instant::now();
     let watch = wire.open(request(Method::GET, path, &[], full(""))).await;
-    (told(watch.expect("an answer")).await, began.elapsed())
+    (events_of(watch.expect("an answer")).await, began.elapsed())
 }
 
-/// What a watch that is open tells until it ends.
-async fn told(watch: Response<Incoming>) -> Vec<Value> {
-    let told = timeout(PATIENCE, watch.into_body().collect()).await;
-    let told = told.expect("a body in time").expect("a whole body");
-    let told = told.to_bytes();
-    let lines = told
+/// Returns the events of an open watch until it ends.
+async fn events_of(watch: Response<Incoming>) -> Vec<Value> {
+    let received = timeout(PATIENCE, watch.into_body().collect()).await;
+    let received = received.expect("a body in time").expect("a whole body");
+    let received = received.to_bytes();
+    let lines = received
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty());
     lines
@@ -32,14 +32,14 @@ async fn told(watch: Response<Incoming>) -> Vec<Value> {
 }
 
 fn kinds(events: &[Value]) -> Vec<(&str, &str)> {
-    let told = events.iter().map(|event| {
+    let received = events.iter().map(|event| {
         let name = event["object"]["metadata"]["name"].as_str();
         (
             event["type"].as_str().unwrap_or_default(),
             name.unwrap_or_default(),
         )
     });
-    told.collect()
+    received.collect()
 }
 
 async fn version_of(world: &mut World) -> String {
@@ -112,8 +112,8 @@ pub(super) async fn what_is_stored_reads_by_the_schema_of_today(world: &mut Worl
     assert_eq!(stored["spec"], now, "it was stored so");
 }
 
-/// What the stored version fills in and the client's does not know is no reason to write, or else whoever
-/// applies what is there already would do so for ever.
+/// A default of the stored version that the client's version does not have is no change, or else a client that applies the
+/// existing object would write each time.
 pub(super) async fn what_another_version_fills_in_is_no_change(world: &mut World) {
     let mut definition = stricter();
     let stored = definition["spec"]["versions"][0].clone();
@@ -203,8 +203,10 @@ pub(super) async fn a_watch_sees_its_definition_go(world: &mut World) {
     let mut wire = world.server.plain(Protocol::Http1).await;
     let watch = wire.open(request(Method::GET, &path, &[], full(""))).await;
     let began = Instant::now();
-    let (events, (code, _)) =
-        tokio::join!(told(watch.expect("an answer")), world.delete(DEFINITION));
+    let (events, (code, _)) = tokio::join!(
+        events_of(watch.expect("an answer")),
+        world.delete(DEFINITION)
+    );
     let took = began.elapsed();
     assert_eq!(code, 200);
     assert_eq!(kinds(&events), [("DELETED", "a")], "{events:?}");
@@ -267,7 +269,7 @@ pub(super) async fn a_definition_that_serves_nothing_goes_with_its_objects(world
 
 /// Once, what one server's cleanup had seen of a definition that was gone it did to the next of that name,
 /// which another server had just taken in: in 21 of 128 rounds that or its objects were lost.
-pub(super) async fn a_definition_made_anew_survives_the_end_of_the_old_one(world: &mut World) {
+pub(super) async fn a_recreated_definition_survives_the_deletion_of_the_old_one(world: &mut World) {
     // The embedded store has one server: it is at both ends.
     let mut other = match &world.etcd {
         Some(etcd) => {

@@ -95,19 +95,19 @@ pub(super) async fn objects_are_filled_and_judged(world: &mut World) {
         [("spec", r#"Invalid value: "object": color is immutable"#)]
     );
     let body = foo("c", json!({})).to_string();
-    let told = world
+    let output = world
         .kubectl
         .run_failing_with(&["create", "-f", "-"], &body)
         .await;
-    assert!(told.contains("spec.color: Required value"), "{told}");
+    assert!(output.contains("spec.color: Required value"), "{output}");
     assert!(
-        told.contains("some validation rules were not checked"),
-        "{told}"
+        output.contains("some validation rules were not checked"),
+        "{output}"
     );
 }
 
 /// WC-212
-pub(super) async fn unknown_fields_are_told_or_refused(world: &mut World) {
+pub(super) async fn unknown_fields_are_warned_about_or_rejected(world: &mut World) {
     world.define(&strict()).await;
     let body = foo("a", json!({"color": "red", "unknown": 1}));
     let path = format!("{FOOS}?fieldValidation=Strict");
@@ -134,7 +134,7 @@ pub(super) async fn unknown_fields_are_told_or_refused(world: &mut World) {
     assert_eq!(answer.json()["spec"].get("unknown"), None);
 }
 
-/// A stricter schema stops nobody from changing something else.
+/// An object that a stricter schema makes invalid can be updated in its other fields.
 pub(super) async fn what_was_right_once_stays(world: &mut World) {
     world.define(&foos()).await;
     let (code, _) = world
@@ -172,8 +172,8 @@ pub(super) async fn what_was_right_once_stays(world: &mut World) {
     let headers: [(&str, &str); 0] = [];
     let list = format!("{FOOS}?watch=1&resourceVersion=0&timeoutSeconds=1");
     let answer = watch.send(Method::GET, &list, &headers, "").await;
-    let told = String::from_utf8(answer.body.to_vec()).unwrap();
-    assert!(told.contains(r#""size":4"#), "{told}");
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    assert!(text.contains(r#""size":4"#), "{text}");
 }
 
 pub(super) async fn definitions_are_judged(world: &mut World) {
@@ -242,9 +242,9 @@ pub(super) async fn definitions_are_judged(world: &mut World) {
         ),
         (
             schema,
-            json!({"type": "object", "x-kubernetes-validations": [{"rule": "nobody == 1"}]}),
+            json!({"type": "object", "x-kubernetes-validations": [{"rule": "missing == 1"}]}),
             format!("{at}.x-kubernetes-validations[0].rule"),
-            "undeclared reference to 'nobody'",
+            "undeclared reference to 'missing'",
         ),
         (
             "/spec/versions/0/additionalPrinterColumns/0/jsonPath",
@@ -272,9 +272,11 @@ pub(super) async fn definitions_are_judged(world: &mut World) {
         *definition.pointer_mut(pointer).unwrap() = value;
         let (code, refused) = world.post(DEFINITIONS, &definition).await;
         assert_eq!(code, 422, "{pointer}: {refused}");
-        let told = causes(&refused);
-        let found = told.iter().any(|(f, m)| *f == field && m.contains(message));
-        assert!(found, "{field}: {message}\n{told:#?}");
+        let reported = causes(&refused);
+        let found = reported
+            .iter()
+            .any(|(f, m)| *f == field && m.contains(message));
+        assert!(found, "{field}: {message}\n{reported:#?}");
     }
     world.define(&foos()).await;
     let path = format!("{DEFINITIONS}/foos.example.com");
@@ -314,7 +316,7 @@ pub(super) async fn rules_and_patterns_are_judged(world: &mut World) {
     let (code, body) = world.post(DEFINITIONS, &wrong).await;
     assert_eq!(code, 422, "{body}");
     let at = "spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations";
-    let told: Vec<(&str, &str)> = body["details"]["causes"]
+    let received: Vec<(&str, &str)> = body["details"]["causes"]
         .as_array()
         .unwrap()
         .iter()
@@ -337,7 +339,7 @@ pub(super) async fn rules_and_patterns_are_judged(world: &mut World) {
             r#"Invalid value: "self.size": cel expression must evaluate to a bool"#,
         ),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(received, expected);
     // Each pattern is one that may be had, and all together are too much.
     let patterns = |each: &dyn Fn(usize) -> String| {
         let property = |n: usize| {
@@ -398,10 +400,10 @@ pub(super) async fn conversion_webhooks_are_judged(world: &mut World) {
 pub(super) async fn kubectl_applies_again(world: &mut World) {
     world.define(&foos()).await;
     let kubectl = &world.kubectl;
-    for (size, told) in [(1, "created"), (2, "configured"), (2, "unchanged")] {
+    for (size, output) in [(1, "created"), (2, "configured"), (2, "unchanged")] {
         let object = foo("a", json!({"size": size, "color": "red"})).to_string();
         let said = kubectl.run_with(&["apply", "-f", "-"], &object).await;
-        assert_eq!(said.trim(), format!("foo.example.com/a {told}"));
+        assert_eq!(said.trim(), format!("foo.example.com/a {output}"));
     }
     let (_, got) = world.get(&format!("{FOOS}/a")).await;
     assert_eq!(got["spec"], json!({"size": 2, "color": "red"}));

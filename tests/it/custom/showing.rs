@@ -110,9 +110,9 @@ pub(super) async fn fields_select(world: &mut World) {
     let watch = format!("{FOOS}?watch=1&fieldSelector=spec.color%3Dblue&timeoutSeconds=1");
     let headers: [(&str, &str); 0] = [];
     let answer = world.wire.send(Method::GET, &watch, &headers, "").await;
-    let told = String::from_utf8(answer.body.to_vec()).unwrap();
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.contains(r#""name":"b""#), "{told}");
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains(r#""name":"b""#), "{text}");
     let (code, _) = world
         .delete(&format!("{FOOS}?fieldSelector=spec.size%3D1"))
         .await;

@@ -137,8 +137,8 @@ pub(super) async fn kube_speaks_every_version(world: &mut World) {
 
     let mut reported = old.get("b").await.unwrap();
     reported.status = Some(v1::CrateStatus { full: true });
-    let told = old.replace_status("b", &post, &reported).await.unwrap();
-    assert_eq!(told.status, Some(v1::CrateStatus { full: true }));
+    let received = old.replace_status("b", &post, &reported).await.unwrap();
+    assert_eq!(received.status, Some(v1::CrateStatus { full: true }));
     let got = new.get_status("b").await.unwrap();
     assert_eq!(got.status, Some(v1::CrateStatus { full: true }));
     assert_eq!(got.spec.dimensions.size, 5);

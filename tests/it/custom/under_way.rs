@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::webhooks::{DEFINITION, NEWER, converted_foos, converter, sized};
 use super::*;
-use crate::harness::{Answer, Asked, Reply, Webhook};
+use crate::harness::{Reply, Response, Webhook, WebhookRequest};
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
@@ -62,7 +62,8 @@ impl Holder {
     async fn holds(&self, count: usize) {
         let names = || -> Vec<String> {
             let asked = self.webhook.asked().into_iter();
-            let name = |asked: Asked| asked.body["request"]["name"].as_str().map(str::to_owned);
+            let name =
+                |asked: WebhookRequest| asked.body["request"]["name"].as_str().map(str::to_owned);
             asked
                 .filter_map(name)
                 .filter(|n| n.starts_with("held"))
@@ -89,7 +90,7 @@ pub(super) async fn sending<'b>(
     path: &'b str,
     media: &'b str,
     body: &'b Value,
-) -> impl Future<Output = Answer> + use<'b> {
+) -> impl Future<Output = Response> + use<'b> {
     let mut wire = world.server.plain(Protocol::Http1).await;
     async move {
         let headers = [("content-type", media)];
@@ -111,8 +112,8 @@ fn foos_with(properties: Value) -> Value {
     definition
 }
 
-/// A field that the definition has when the object is stored is stored, and nobody is told that it is unknown.
-/// (Who applies one that is not declared is refused at once.)
+/// A field that the definition has by the time the object is stored is stored, without a warning that it is unknown.
+/// (An apply with an undeclared field is rejected immediately.)
 pub(super) async fn a_write_under_way_keeps_a_field_that_its_definition_gets(world: &mut World) {
     let text = json!({"type": "string"});
     world.define(&foos_with(json!({"color": text}))).await;
@@ -194,7 +195,7 @@ pub(super) async fn a_write_under_way_is_stored_in_the_version_of_today(world: &
             let probe = sized("v2", &format!("probe-{number}"), 1);
             let (code, made) = world.post(NEWER, &probe).await;
             assert_eq!(code, 201, "{made}");
-            // Once it is stored in that version nobody has to convert it.
+            // Once it is stored in that version, no request converts it.
             if converter.asked().len() == asked {
                 break;
             }
@@ -258,8 +259,8 @@ pub(super) async fn a_create_under_way_is_refused_when_its_definition_goes(world
     let (answer, ()) = tokio::join!(creating, deleting);
     let refused = answer.json();
     assert_eq!(answer.status.as_u16(), 405, "{refused}");
-    let told = "create not allowed while custom resource definition is terminating";
-    assert!(refused.to_string().contains(told), "{refused}");
+    let received = "create not allowed while custom resource definition is terminating";
+    assert!(refused.to_string().contains(received), "{refused}");
     let free = json!({"metadata": {"finalizers": null}});
     assert_eq!(
         world

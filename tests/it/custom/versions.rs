@@ -58,9 +58,9 @@ pub(super) async fn each_version_sees_the_others_objects(world: &mut World) {
         let headers: [(&str, &str); 0] = [];
         let watch = format!("{path}?watch=1&timeoutSeconds=1");
         let answer = world.wire.send(Method::GET, &watch, &headers, "").await;
-        let told = String::from_utf8(answer.body.to_vec()).unwrap();
-        assert_eq!(told.lines().count(), 2, "{told}");
-        for line in told.lines() {
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        for line in text.lines() {
             let event: Value = serde_json::from_str(line).unwrap();
             assert_eq!(event["object"]["apiVersion"], version);
         }
@@ -101,11 +101,11 @@ pub(super) async fn tables_are_by_version(world: &mut World) {
     for (path, columns) in [(FOOS, 5), (OLDER, 2), (FOOS, 5)] {
         let watch = format!("{path}?watch=1&timeoutSeconds=1");
         let answer = world.wire.send(Method::GET, &watch, &headers, "").await;
-        let told = String::from_utf8(answer.body.to_vec()).unwrap();
-        let event: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
-        let told = event["object"]["columnDefinitions"]
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        let event: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        let received = event["object"]["columnDefinitions"]
             .as_array()
             .map(Vec::len);
-        assert_eq!(told, Some(columns), "{event}");
+        assert_eq!(received, Some(columns), "{event}");
     }
 }

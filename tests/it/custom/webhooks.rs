@@ -2,7 +2,7 @@
 //! `spec.dimensions.size`.
 
 use super::*;
-use crate::harness::{Asked, Reply, Webhook};
+use crate::harness::{Reply, Webhook, WebhookRequest};
 
 pub(super) const NEWER: &str = "/apis/example.com/v2/namespaces/default/foos";
 pub(super) const DEFINITION: &str =
@@ -62,7 +62,7 @@ fn convert(object: &Value, to: &str) -> Value {
 }
 
 /// The answer to a review of objects that have a size.
-pub(super) fn answer(asked: &Asked) -> Value {
+pub(super) fn answer(asked: &WebhookRequest) -> Value {
     let request = &asked.body["request"];
     let to = request["desiredAPIVersion"].as_str().unwrap();
     let objects = request["objects"].as_array().unwrap();
@@ -91,15 +91,15 @@ pub(super) fn sized(version: &str, name: &str, size: i64) -> Value {
 /// How many objects each review since the `from`th was about.
 pub(super) fn reviewed(webhook: &Webhook, from: usize) -> Vec<usize> {
     let asked = webhook.asked().split_off(from);
-    let count = |asked: &Asked| asked.body["request"]["objects"].as_array().unwrap().len();
+    let count = |asked: &WebhookRequest| asked.body["request"]["objects"].as_array().unwrap().len();
     asked.iter().map(count).collect()
 }
 
-/// What a watch tells until it ends.
+/// Returns the events of a watch until it ends.
 pub(super) async fn watched(wire: &mut Wire, path: &str) -> Vec<Value> {
     let headers: [(&str, &str); 0] = [];
-    let told = wire.send(Method::GET, path, &headers, "").await.body;
-    let lines = told
+    let response = wire.send(Method::GET, path, &headers, "").await.body;
+    let lines = response
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty());
     lines
@@ -117,7 +117,7 @@ pub(super) async fn each_version_has_its_own_form(world: &mut World) {
     assert_eq!(code, 201, "{made}");
     assert_eq!(made["apiVersion"], "example.com/v2");
     assert_eq!(made["spec"], json!({"dimensions": {"size": 1}}));
-    // Upstream tells in which version each manager spoke.
+    // As upstream, an entry has the version in which its manager wrote.
     assert_eq!(
         made["metadata"]["managedFields"][0]["apiVersion"],
         "example.com/v2"
@@ -274,8 +274,8 @@ pub(super) async fn watchers_share_what_is_converted(world: &mut World) {
         );
         assert_eq!(world.delete(&format!("{FOOS}/a")).await.0, 200);
     };
-    let (told, ()) = tokio::join!(watching, writing);
-    for events in &told {
+    let (received, ()) = tokio::join!(watching, writing);
+    for events in &received {
         let seen: Vec<_> = events
             .iter()
             .map(|e| {
@@ -301,14 +301,14 @@ pub(super) async fn watchers_share_what_is_converted(world: &mut World) {
         asked,
         3,
         "each event was converted once for {} watchers",
-        told.len()
+        received.len()
     );
     // A Table, and the state.
     assert_eq!(world.post(FOOS, &sized("v1", "b", 7)).await.0, 201);
     let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
     let path = format!("{NEWER}?watch=1&timeoutSeconds=1");
-    let told = world.wire.send(Method::GET, &path, &headers, "").await;
-    let event: Value = serde_json::from_slice(told.body.trim_ascii()).unwrap();
+    let response = world.wire.send(Method::GET, &path, &headers, "").await;
+    let event: Value = serde_json::from_slice(response.body.trim_ascii()).unwrap();
     assert_eq!(
         event["object"]["rows"][0]["cells"],
         json!(["b", 7]),
@@ -369,7 +369,7 @@ pub(super) async fn fields_select_in_every_version(world: &mut World) {
             "{path}?watch=1&timeoutSeconds=2&resourceVersion={at}&fieldSelector={size}%3D1"
         );
         let events = watched(&mut world.wire, &watch).await;
-        let told: Vec<_> = events
+        let received: Vec<_> = events
             .iter()
             .map(|event| {
                 let name = event["object"]["metadata"]["name"].as_str().unwrap();
@@ -382,7 +382,7 @@ pub(super) async fn fields_select_in_every_version(world: &mut World) {
             ("MODIFIED", "a"),
             ("DELETED", "c"),
         ];
-        assert_eq!(told, expected, "{path}: {events:?}");
+        assert_eq!(received, expected, "{path}: {events:?}");
         // What leaves leaves as it was last seen.
         let spec = &events[0]["object"]["spec"];
         assert!(*spec == json!({"size": 1}) || *spec == json!({"dimensions": {"size": 1}}));

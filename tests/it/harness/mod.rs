@@ -19,8 +19,8 @@ use tokio::time::timeout;
 pub(crate) use both::{on_both, on_embedded, on_etcd};
 pub(crate) use kubectl::Kubectl;
 pub(crate) use watchet_test_util::scrape::Scrape;
-pub(crate) use webhook::{Asked, Reply, Replying, Webhook};
-pub(crate) use wire::{Answer, Identity, PROTOCOLS, Protocol, Wire, full, request, tls};
+pub(crate) use webhook::{Reply, Replying, Webhook, WebhookRequest};
+pub(crate) use wire::{Identity, PROTOCOLS, Protocol, Response, Wire, full, request, tls};
 
 /// How long anything may take that takes milliseconds on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -51,7 +51,7 @@ impl Reply {
 
 /// One call that a webhook got.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct WebhookRequest {
     /// With the query.
     pub(crate) path: String,
     pub(crate) body: Value,
@@ -64,14 +64,14 @@ pub(crate) struct Asked {
 /// A reply that takes its time.
 pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-type Handler = dyn Fn(Asked) -> Replying + Send + Sync;
+type Handler = dyn Fn(WebhookRequest) -> Replying + Send + Sync;
 
 /// A running webhook; it ends when this is dropped.
 pub(crate) struct Webhook {
     address: SocketAddr,
     ca: String,
     leaf: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<WebhookRequest>>>,
     connections: Arc<AtomicUsize>,
     tasks: Tasks,
     /// Each cancels the connections that there are.
@@ -79,9 +79,9 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// One that answers at once.
+    /// Starts one that responds immediately.
     pub(crate) async fn answering(
-        answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+        answer: impl Fn(&WebhookRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
         Self::start(move |asked| {
             let reply = answer(&asked);
@@ -91,14 +91,16 @@ impl Webhook {
     }
 
     /// One whose answers are futures, with a certificate for 127.0.0.1.
-    pub(crate) async fn start(handler: impl Fn(Asked) -> Replying + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        handler: impl Fn(WebhookRequest) -> Replying + Send + Sync + 'static,
+    ) -> Self {
         Self::start_as("127.0.0.1", handler).await
     }
 
     /// One with a certificate for `name`.
     pub(crate) async fn start_as(
         name: &str,
-        handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
+        handler: impl Fn(WebhookRequest) -> Replying + Send + Sync + 'static,
     ) -> Self {
         Self::start_at(IpAddr::from([127, 0, 0, 1]), name, handler).await
     }
@@ -107,7 +109,7 @@ impl Webhook {
     pub(crate) async fn start_at(
         ip: IpAddr,
         name: &str,
-        handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
+        handler: impl Fn(WebhookRequest) -> Replying + Send + Sync + 'static,
     ) -> Self {
         Self::serve(ip, certificate(name), handler).await
     }
@@ -115,7 +117,7 @@ impl Webhook {
     /// One that asks for a client certificate, which has to be `client`.
     pub(crate) async fn start_with_client(
         client: CertificateDer<'static>,
-        handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
+        handler: impl Fn(WebhookRequest) -> Replying + Send + Sync + 'static,
     ) -> Self {
         let mut certificate = certificate("127.0.0.1");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -130,7 +132,7 @@ impl Webhook {
 
     /// One whose certificate for 127.0.0.1 is signed by itself, as a CA.
     pub(crate) async fn start_self_signed(
-        handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
+        handler: impl Fn(WebhookRequest) -> Replying + Send + Sync + 'static,
     ) -> Self {
         let certificate = self_signed("127.0.0.1");
         Self::serve(IpAddr::from([127, 0, 0, 1]), certificate, handler).await
@@ -139,7 +141,7 @@ impl Webhook {
     async fn serve(
         ip: IpAddr,
         certificate: Certificate,
-        handler: impl Fn(Asked) -> Replying + Send + Sync + 'static,
+        handler: impl Fn(WebhookRequest) -> Replying + Send + Sync + 'static,
     ) -> Self {
         let Certificate { tls, ca, leaf } = certificate;
         let listener = TcpListener::bind((ip, 0)).await.expect("a port");
@@ -210,7 +212,7 @@ impl Webhook {
     }
 
     /// What it was asked so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<WebhookRequest> {
         self.asked.lock().clone()
     }
 
@@ -235,7 +237,7 @@ impl Drop for Webhook {
 async fn reply(
     request: http::Request<Incoming>,
     has_certificate: bool,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<WebhookRequest>>>,
     handler: Arc<Handler>,
 ) -> Result<http::Response<Full<Bytes>>, hyper::Error> {
     let path = request.uri().to_string();
@@ -244,7 +246,7 @@ async fn reply(
     let authorization = authorization.to_owned();
     let body = request.into_body().collect().await?.to_bytes();
     let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    let one = Asked {
+    let one = WebhookRequest {
         path,
         body,
         authorization,

@@ -63,13 +63,13 @@ pub(crate) const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
 /// An answer, read to its end.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
@@ -166,24 +166,24 @@ impl Wire {
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> Answer {
+    ) -> Response {
         let request = request(method, path, headers, full(body));
         let response = self.open(request).await.expect("an answer");
         let (head, body) = response.into_parts();
         let body = timeout(PATIENCE, body.collect()).await;
         let body = body.expect("a body in time").expect("a whole body");
-        Answer {
+        Response {
             status: head.status,
             headers: head.headers,
             body: body.to_bytes(),
         }
     }
 
-    pub(crate) async fn get(&mut self, path: &str) -> Answer {
+    pub(crate) async fn get(&mut self, path: &str) -> Response {
         self.send(Method::GET, path, &[], "").await
     }
 
-    pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Response {
         let headers = [("content-type", "application/json")];
         self.send(Method::POST, path, &headers, &body.to_string())
             .await

@@ -1,6 +1,6 @@
-//! A burst: 50,000 changes as fast as storage takes them, which the server tells as fast as it can, to
-//! an informer with a quick handler, a slow one and one that hangs; and to a process of its own whose lines
-//! nobody reads, as only there can be seen how much memory an informer takes. The embedded store has no
+//! A burst: 50,000 changes as fast as storage takes them, which the server sends as fast as it can, to
+//! an informer with a quick handler, a slow one and one that hangs; and to another process whose output
+//! is not read, because only there the memory of an informer can be measured. The embedded store has no
 //! other writers than its server, so that a burst on it is as fast, and as long, as requests are.
 
 use std::collections::BTreeMap;
@@ -26,24 +26,24 @@ use crate::tail::Tail;
 const CHANGES: usize = 50_000;
 const KEYS: usize = 500;
 /// Changes in a transaction; etcd takes 128.
-const AT_ONCE: usize = 125;
+const TRANSACTION_CHANGES: usize = 125;
 /// What an informer keeps for a handler at most: so many notifications, or one for each object.
 const PENDING_MAX: i64 = 1024;
-/// So long is what objects say, of which a process that nobody listens to may keep `PENDING_MAX` and the
-/// lines that wait: some 8 MB with all that it takes otherwise. The objects of all changes would be 100 MB.
+/// The size of an object's data. A process whose output is not read retains `PENDING_MAX` objects and its pending lines:
+/// some 8 MB in all. The objects of all changes would be 100 MB.
 const TEXT_BYTES: usize = 1_000;
 const MEMORY_MAX: usize = 32 << 20;
 
-/// A handler that hangs in its first call until it is let go.
+/// A handler that hangs in its first call until it is released.
 struct Hangs {
     tally: Tally,
-    let_go: watch::Receiver<bool>,
+    released: watch::Receiver<bool>,
 }
 
 impl ResourceEventHandler<ConfigMap> for Hangs {
     async fn on_add(&mut self, map: Arc<ConfigMap>, is_in_initial_list: bool) {
         self.tally.on_add(map, is_in_initial_list).await;
-        self.let_go.wait_for(|let_go| *let_go).await.unwrap();
+        self.released.wait_for(|released| *released).await.unwrap();
     }
 
     async fn on_update(&mut self, old: Arc<ConfigMap>, new: Arc<ConfigMap>) {
@@ -105,7 +105,7 @@ impl Writer {
         let end = self.changes + changes;
         while self.changes < end {
             let first = self.random.usize(..KEYS);
-            let keys = (first..first + AT_ONCE).map(|key| key % KEYS);
+            let keys = (first..first + TRANSACTION_CHANGES).map(|key| key % KEYS);
             let operations: Vec<_> = keys.filter_map(|key| self.operation(key)).collect();
             match &mut self.into {
                 Into::Etcd(etcd) => {
@@ -149,7 +149,7 @@ fn in_etcd((name, operation): (String, Operation)) -> TxnOp {
 /// A process that follows, whose lines are read only at the end.
 struct Unread {
     tail: Tail,
-    /// What there is, as far as its lines tell.
+    /// The objects, according to its output.
     view: Versions,
     memory: usize,
 }
@@ -174,16 +174,16 @@ impl Unread {
         let begun = Instant::now();
         while self.view != *expected {
             assert!(begun.elapsed() < PATIENCE, "{:?}", self.view.len());
-            let told = self.tail.json().await;
+            let line = self.tail.json().await;
             let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-            let (_, name) = told["key"].as_str().unwrap().split_once('/').unwrap();
-            let before = match told["type"].as_str().unwrap() {
+            let (_, name) = line["key"].as_str().unwrap().split_once('/').unwrap();
+            let before = match line["type"].as_str().unwrap() {
                 "DELETED" => self.view.remove(name),
                 _ => self
                     .view
-                    .insert(name.to_owned(), text(&told["resourceVersion"])),
+                    .insert(name.to_owned(), text(&line["resourceVersion"])),
             };
-            assert_eq!(before.is_none(), told["type"] == "ADDED", "{told}");
+            assert_eq!(before.is_none(), line["type"] == "ADDED", "{line}");
         }
         self.tail.interrupt().await;
     }
@@ -214,11 +214,11 @@ async fn burst(server: Server, into: Into, changes: usize) {
     let client = client(&server.kubeconfig());
     let informer = informer_of(&client);
     let (quick, slow) = (Tally::default(), Tally::slow(Duration::from_millis(1)));
-    let (let_go, hangs_until) = watch::channel(false);
+    let (released, hangs_until) = watch::channel(false);
     let hangs = Tally::default();
     let handler = Hangs {
         tally: hangs.clone(),
-        let_go: hangs_until,
+        released: hangs_until,
     };
     let registrations = [
         informer.add_event_handler(quick.clone()).unwrap(),
@@ -256,24 +256,24 @@ async fn burst(server: Server, into: Into, changes: usize) {
     assert!(behind[2] <= KEYS as i64, "one for each object: {behind:?}");
     assert!(most.iter().all(|most| *most <= PENDING_MAX), "{most:?}");
     let received = registrations[0].metrics().received.get();
-    let told = registrations
+    let actual = registrations
         .each_ref()
         .map(|handler| handler.metrics().delivered.get());
     println!(
-        "of {} changes {received} received, {told:?} told, at most {most:?} pending",
+        "of {} changes {received} received, {actual:?} delivered, at most {most:?} pending",
         writer.changes
     );
-    assert_eq!(told[2], 0, "it hangs");
+    assert_eq!(actual[2], 0, "it hangs");
     unread.read(&expected).await;
 
-    let_go.send_replace(true);
+    released.send_replace(true);
     until("the slow handlers", || {
         slow.view() == expected && hangs.view() == expected
     })
     .await;
-    // All that it was told of and is gone was told as deleted: it would know it otherwise.
-    let told = registrations[2].metrics().delivered.get();
-    assert!(told <= (PENDING_MAX as u64) + 2 * KEYS as u64, "{told}");
+    // It received the deletion of each object that it knew, or else its view would have more.
+    let actual = registrations[2].metrics().delivered.get();
+    assert!(actual <= (PENDING_MAX as u64) + 2 * KEYS as u64, "{actual}");
     tasks.drain(PATIENCE).await.unwrap();
     server.stop().await;
 }

@@ -52,13 +52,13 @@ async fn the_same_objects_in_any_type(server: &Server) {
     let expected = super::listed(&maps).await;
     for tally in &tallies {
         until("what is listed", || tally.view() == expected).await;
-        tally.look(|told| {
+        tally.look(|received| {
             assert_eq!(
-                (told.initial, told.adds, told.updates),
+                (received.initial, received.adds, received.updates),
                 (1, 3, 1),
-                "{told:?}"
+                "{received:?}"
             );
-            assert_eq!(told.deleted, ["b"]);
+            assert_eq!(received.deleted, ["b"]);
         });
     }
     let a = typed.lister().namespaced("default").get("a").unwrap();
@@ -177,23 +177,35 @@ async fn late_handlers_late_indexes_and_resyncs(server: &Server) {
         .add_event_handler_with_resync_period(never.clone(), Duration::ZERO)
         .unwrap();
     registration.wait_for_sync().await.unwrap();
-    assert_eq!(late.look(|told| (told.initial, told.adds)), (2, 2));
+    assert_eq!(
+        late.look(|received| (received.initial, received.adds)),
+        (2, 2)
+    );
     put(&maps, "b", "y").await;
     put(&maps, "c", "y").await;
     let with = |text: &str| informer.indexer().by_index("text", text).unwrap().len();
     until("the late index", || (with("x"), with("y")) == (1, 2)).await;
 
-    until("two resyncs", || late.look(|told| told.resyncs) >= 5).await;
+    until("two resyncs", || {
+        late.look(|received| received.resyncs) >= 5
+    })
+    .await;
     let expected = super::listed(&maps).await;
     assert_eq!(late.view(), expected);
     until("what is listed", || never.view() == expected).await;
-    assert_eq!(never.look(|told| (told.updates, told.resyncs)), (1, 0));
-    assert_eq!(of_secrets.look(|told| (told.adds, told.updates)), (1, 0));
+    assert_eq!(
+        never.look(|received| (received.updates, received.resyncs)),
+        (1, 0)
+    );
+    assert_eq!(
+        of_secrets.look(|received| (received.adds, received.updates)),
+        (1, 0)
+    );
 
     assert!(informer.remove_event_handler(&registration));
     put(&maps, "d", "z").await;
     until("the new map", || {
-        never.look(|told| told.view.contains_key("d"))
+        never.look(|received| received.view.contains_key("d"))
     })
     .await;
     assert!(!late.view().contains_key("d"));

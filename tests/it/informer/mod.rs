@@ -1,5 +1,5 @@
 //! Informers against the real binary: through crashes, lost history, cut connections, bursts and slow
-//! handlers, what they hold is in the end what is listed, and what each handler was told adds up to it.
+//! handlers, their stores equal a list at the end, and so does the sum of each handler's notifications.
 //! The parts of an informer have tests of their own in `crates/client`.
 
 mod burst;

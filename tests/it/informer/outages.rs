@@ -80,17 +80,17 @@ async fn crashes(args: &[&str]) {
     let expected = listed(&maps).await;
     until("what is listed", || tally.view() == expected).await;
     assert_eq!(held(&informer), expected);
-    tally.look(|told| {
-        let (seen, missed) = (told.deleted.len(), told.buried.len());
+    tally.look(|received| {
+        let (seen, missed) = (received.deleted.len(), received.deleted_unseen.len());
         // Not one of the crashes lost history: nothing was found out by a list.
-        assert_eq!((seen, missed), (2 * ROUNDS, 0), "{told:?}");
+        assert_eq!((seen, missed), (2 * ROUNDS, 0), "{received:?}");
     });
     tasks.drain(PATIENCE).await.unwrap();
     server.stop().await;
 }
 
-/// While it is away more happens than the server remembers: its watch is refused with a 410, and a list
-/// tells what became of its objects.
+/// While it is disconnected more changes happen than the server retains: its watch gets a 410, and a list has the
+/// present state of its objects.
 #[tokio::test]
 async fn what_happens_after_history_was_lost_embedded() {
     history_is_lost(&[]).await;
@@ -124,13 +124,16 @@ async fn history_is_lost(args: &[&str]) {
     informer.set_watch_error_handler(on_error).unwrap();
     let tasks = Tasks::new();
     informer.start(&tasks).unwrap();
-    until("the first list", || tally.look(|told| told.adds) >= 10).await;
+    until("the first list", || {
+        tally.look(|received| received.adds) >= 10
+    })
+    .await;
 
     proxy.set(Mode::Down);
     delete(&maps, "a0").await;
     delete(&maps, "a1").await;
     put(&maps, "a2", "after").await;
-    // What is deleted and made anew is another object.
+    // A deleted and recreated object is another one.
     delete(&maps, "a3").await;
     put(&maps, "a3", "after").await;
     forget(&maps).await;
@@ -140,11 +143,11 @@ async fn history_is_lost(args: &[&str]) {
     until("what is listed", || tally.view() == expected).await;
     assert_eq!(held(&informer), expected);
     assert_eq!(*expired.lock(), 1);
-    tally.look(|told| {
-        assert_eq!(told.buried, ["a0", "a1"], "{told:?}");
-        assert_eq!(told.deleted, [""; 0], "{told:?}");
-        // `a2`, `a3`: the others are as they were, which nobody needs to hear.
-        assert_eq!((told.updates, told.resyncs), (2, 0), "{told:?}");
+    tally.look(|received| {
+        assert_eq!(received.deleted_unseen, ["a0", "a1"], "{received:?}");
+        assert_eq!(received.deleted, [""; 0], "{received:?}");
+        // `a2`, `a3`: the others are unchanged and cause no notification.
+        assert_eq!((received.updates, received.resyncs), (2, 0), "{received:?}");
     });
     tasks.drain(PATIENCE).await.unwrap();
     server.stop().await;
@@ -158,10 +161,10 @@ async fn forget(maps: &watchet::client::ResourceClient<k8s_openapi::api::core::v
     }
 }
 
-on_both!(|server| (server) => [events_that_are_cut_in_the_middle_are_told_once]);
+on_both!(|server| (server) => [events_cut_in_the_middle_are_delivered_once]);
 
 /// Many informers, whose connections end after some bytes, while objects come, change and go.
-async fn events_that_are_cut_in_the_middle_are_told_once(server: &Server) {
+async fn events_cut_in_the_middle_are_delivered_once(server: &Server) {
     const INFORMERS: usize = 8;
     const CHURN: Duration = Duration::from_secs(6);
     let maps = maps(&plain_client(server.insecure()));

@@ -15,7 +15,7 @@ use watchet::tasks::Tasks;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Open,
-    /// They end at once, those that there are too.
+    /// Connections end immediately, open ones too.
     Down,
     /// Each ends after at most so many bytes of answers.
     Cutting(usize),
@@ -102,9 +102,9 @@ impl Connection {
         let answers = async {
             let mut buffer = vec![0; 16 << 10];
             while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
-                let told = count.min(left);
-                left -= told;
-                if to_client.write_all(&buffer[..told]).await.is_err() {
+                let received = count.min(left);
+                left -= received;
+                if to_client.write_all(&buffer[..received]).await.is_err() {
                     return;
                 }
                 if left == 0 {

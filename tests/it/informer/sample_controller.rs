@@ -198,10 +198,10 @@ impl User {
         .await;
     }
 
-    /// Somebody who does not know whose it is; it may not be there.
-    async fn meddle(&self, deployment: &str, delete: bool) {
+    /// Scales or deletes a deployment as another client that ignores its owner; it may not exist.
+    async fn write_concurrently(&self, deployment: &str, delete: bool) {
         let scaled = Patch::Merge(json!({"spec": {"replicas": 9}}));
-        insist("a meddler", async || {
+        insist("a concurrent writer", async || {
             let done = match delete {
                 true => {
                     self.deployments
@@ -227,15 +227,15 @@ impl User {
                 continue;
             };
             for deployment in list.items {
-                let wanted = deployment.spec.and_then(|spec| spec.replicas);
+                let expected = deployment.spec.and_then(|spec| spec.replicas);
                 let status = deployment
                     .status
                     .and_then(|status| status.available_replicas);
-                if wanted == status {
+                if expected == status {
                     continue;
                 }
                 let status = Patch::Merge(json!({"status": {
-                    "replicas": wanted, "readyReplicas": wanted, "availableReplicas": wanted,
+                    "replicas": expected, "readyReplicas": expected, "availableReplicas": expected,
                 }}));
                 let name = deployment.metadata.name.unwrap_or_default();
                 if let Err(error) = self.deployments.patch_status(&name, &status).await {
@@ -245,8 +245,8 @@ impl User {
         }
     }
 
-    /// What is not as it should be: `wanted` are the foos with their sizes.
-    async fn missing(&self, wanted: &BTreeMap<String, i32>) -> Result<Vec<String>, RestError> {
+    /// What is not as it should be: `expected` are the foos with their sizes.
+    async fn missing(&self, expected: &BTreeMap<String, i32>) -> Result<Vec<String>, RestError> {
         let mut missing = Vec::new();
         let foos = self.foos.list(&Default::default()).await?.items;
         let mut deployments: BTreeMap<String, Deployment> = BTreeMap::new();
@@ -260,7 +260,7 @@ impl User {
         let mut seen = 0;
         for foo in &foos {
             let name = foo.metadata.name.clone().unwrap_or_default();
-            let Some(replicas) = wanted.get(&name) else {
+            let Some(replicas) = expected.get(&name) else {
                 continue;
             };
             seen += 1;
@@ -278,18 +278,18 @@ impl User {
                 missing.push(format!("{name}'s status is {:?}", foo.status));
             }
         }
-        if seen != wanted.len() {
-            missing.push(format!("{seen} foos of {wanted:?}"));
+        if seen != expected.len() {
+            missing.push(format!("{seen} foos of {expected:?}"));
         }
-        let left = deployments.keys().map(|name| format!("{name} is nobody's"));
+        let left = deployments.keys().map(|name| format!("{name} has no foo"));
         missing.extend(left);
         Ok(missing)
     }
 
-    async fn until_converged(&self, wanted: &BTreeMap<String, i32>) {
+    async fn until_converged(&self, expected: &BTreeMap<String, i32>) {
         let started = Instant::now();
         loop {
-            let missing = self.missing(wanted).await;
+            let missing = self.missing(expected).await;
             if matches!(&missing, Ok(missing) if missing.is_empty()) {
                 return;
             }
@@ -298,16 +298,16 @@ impl User {
         }
     }
 
-    async fn until_told(&self, foo: &str, reason: &str) {
+    async fn until_event(&self, foo: &str, reason: &str) {
         let started = Instant::now();
         loop {
             let events = self.events.list(&Default::default()).await.unwrap().items;
-            let told = events.iter().any(|event| {
+            let received = events.iter().any(|event| {
                 event.involved_object.kind.as_deref() == Some(Foo::KIND)
                     && event.involved_object.name.as_deref() == Some(foo)
                     && event.reason.as_deref() == Some(reason)
             });
-            if told {
+            if received {
                 return;
             }
             assert!(started.elapsed() < PATIENCE, "no event {reason} of {foo}");
@@ -322,9 +322,9 @@ async fn converges(args: &[&str]) {
     let mut server = host.start().await;
     let user = User::new(&client(&server.kubeconfig()));
     let program = Program::start(&server.kubeconfig(), directory.path()).await;
-    let mut wanted = BTreeMap::new();
+    let mut expected = BTreeMap::new();
     let play = async {
-        // Somebody else's, which a foo will ask for.
+        // A deployment of another owner, whose name a foo will have.
         let mut taken = Foo::default();
         (taken.metadata.name, taken.metadata.uid) = (Some(String::new()), Some(String::new()));
         taken.spec.deployment_name = "taken".to_owned();
@@ -334,7 +334,7 @@ async fn converges(args: &[&str]) {
         for at in 0..FOOS {
             user.make_foo(&format!("foo-{at}"), &format!("d{at}"), 1)
                 .await;
-            wanted.insert(format!("foo-{at}"), 1);
+            expected.insert(format!("foo-{at}"), 1);
         }
         for kill in 0..KILLS {
             server.kill().await;
@@ -345,45 +345,46 @@ async fn converges(args: &[&str]) {
             );
             let replicas = 2 + kill as i32;
             user.change_foo(&changed, replicas).await;
-            wanted.insert(changed, replicas);
-            user.meddle(&format!("d{}", (kill + 2) % FOOS), kill % 2 == 0)
+            expected.insert(changed, replicas);
+            user.write_concurrently(&format!("d{}", (kill + 2) % FOOS), kill % 2 == 0)
                 .await;
             user.make_foo(&gone, &format!("d{}", FOOS + kill), 1).await;
             // One is deleted as soon as it is there, the next with the kill in between.
             if kill % 2 == 0 {
                 user.delete_foo(&gone).await;
             } else {
-                wanted.insert(gone, 1);
+                expected.insert(gone, 1);
             }
             if let Some(old) = kill.checked_sub(1).filter(|old| old % 2 == 1) {
                 let name = format!("foo-{}", FOOS + old);
                 user.delete_foo(&name).await;
-                wanted.remove(&name);
+                expected.remove(&name);
             }
         }
-        user.until_converged(&wanted).await;
-        user.until_told("foo-0", "Synced").await;
+        user.until_converged(&expected).await;
+        user.until_event("foo-0", "Synced").await;
         user.make_foo("greedy", "taken", 3).await;
-        user.until_told("greedy", "ErrResourceExists").await;
+        user.until_event("greedy", "ErrResourceExists").await;
         let taken = user.deployments.get("taken").await.unwrap();
         assert_eq!(controller_of(&taken), None);
         // A foo takes what it owns with it.
         user.delete_foo("foo-0").await;
-        wanted.remove("foo-0");
-        user.until_converged(&wanted).await;
-        let told = program.scrape().await;
+        expected.remove("foo-0");
+        user.until_converged(&expected).await;
+        let metrics = program.scrape().await;
         for name in ["foos.samplecontroller.k8s.io", "deployments.apps"] {
-            let of = |metric: &str| told.get(&format!("{metric}{{name=\"{name}\"}}"));
+            let of = |metric: &str| metrics.get(&format!("{metric}{{name=\"{name}\"}}"));
             assert_eq!(of("informer_synced"), Some(1.0));
-            assert!(of("reflector_lists_total") >= Some(1.0), "{told:?}");
-            assert!(of("reflector_watches_total") >= Some(1.0), "{told:?}");
+            assert!(of("reflector_lists_total") >= Some(1.0), "{metrics:?}");
+            assert!(of("reflector_watches_total") >= Some(1.0), "{metrics:?}");
         }
         let foos = r#"informer_objects{name="foos.samplecontroller.k8s.io"}"#;
         assert!(
-            told.get(foos)
-                .is_some_and(|foos| foos >= wanted.len() as f64)
+            metrics
+                .get(foos)
+                .is_some_and(|foos| foos >= expected.len() as f64)
         );
-        assert!(told.get(r#"workqueue_work_duration_seconds_count{name="foos"}"#) > Some(0.0));
+        assert!(metrics.get(r#"workqueue_work_duration_seconds_count{name="foos"}"#) > Some(0.0));
         server
     };
     let server = tokio::select! {

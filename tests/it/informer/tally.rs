@@ -1,4 +1,4 @@
-//! `Tally`: a handler that folds what it is told and is strict about what may come next. It knows no
+//! `Tally`: a handler that applies its notifications to a map and checks that each is possible. It knows no
 //! server.
 
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 use watchet::client::{Deleted, KubeObject, ResourceEventHandler, key_of};
 
-/// What a handler was told so far.
+/// The notifications of a handler so far.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Received {
     /// Versions by name.
     pub(super) view: BTreeMap<String, String>,
     pub(super) initial: usize,
@@ -22,15 +22,15 @@ pub(super) struct Told {
     /// Names, as they came.
     pub(super) deleted: Vec<String>,
     /// The same of those whose end was not seen.
-    pub(super) buried: Vec<String>,
-    /// What should not have been told.
+    pub(super) deleted_unseen: Vec<String>,
+    /// Notifications that were not possible.
     pub(super) wrong: Vec<String>,
 }
 
 /// A handler. Clones count together.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
-    told: Arc<Mutex<Told>>,
+    received: Arc<Mutex<Received>>,
     /// How long each call takes.
     pub(super) pause: Duration,
 }
@@ -43,20 +43,20 @@ impl Tally {
         }
     }
 
-    /// Looks at what it was told.
-    pub(super) fn look<R>(&self, look: impl FnOnce(&Told) -> R) -> R {
-        look(&self.told.lock())
+    /// Reads its notifications.
+    pub(super) fn look<R>(&self, look: impl FnOnce(&Received) -> R) -> R {
+        look(&self.received.lock())
     }
 
-    /// What there is, as far as it was told.
+    /// Returns the objects, according to its notifications.
     pub(super) fn view(&self) -> BTreeMap<String, String> {
-        let told = self.told.lock();
-        assert!(told.wrong.is_empty(), "{:?}", told.wrong);
-        told.view.clone()
+        let received = self.received.lock();
+        assert!(received.wrong.is_empty(), "{:?}", received.wrong);
+        received.view.clone()
     }
 
-    async fn write(&self, write: impl FnOnce(&mut Told)) {
-        write(&mut self.told.lock());
+    async fn write(&self, write: impl FnOnce(&mut Received)) {
+        write(&mut self.received.lock());
         if !self.pause.is_zero() {
             sleep(self.pause).await;
         }
@@ -73,12 +73,13 @@ fn name_and_version<T: KubeObject>(object: &T) -> (String, String) {
 
 impl<T: KubeObject> ResourceEventHandler<T> for Tally {
     async fn on_add(&mut self, object: Arc<T>, is_in_initial_list: bool) {
-        self.write(|told| {
+        self.write(|received| {
             let (name, version) = name_and_version(&*object);
-            told.adds += 1;
-            told.initial += usize::from(is_in_initial_list);
-            if let Some(known) = told.view.insert(name.clone(), version.clone()) {
-                told.wrong
+            received.adds += 1;
+            received.initial += usize::from(is_in_initial_list);
+            if let Some(known) = received.view.insert(name.clone(), version.clone()) {
+                received
+                    .wrong
                     .push(format!("add {name}@{version}, known at {known}"));
             }
         })
@@ -86,31 +87,32 @@ impl<T: KubeObject> ResourceEventHandler<T> for Tally {
     }
 
     async fn on_update(&mut self, old: Arc<T>, new: Arc<T>) {
-        self.write(|told| {
+        self.write(|received| {
             let (_, before) = name_and_version(&*old);
             let (name, version) = name_and_version(&*new);
-            told.updates += 1;
-            told.resyncs += usize::from(before == version);
+            received.updates += 1;
+            received.resyncs += usize::from(before == version);
             let number = |version: &str| version.parse::<u64>().unwrap_or_default();
-            let known = told.view.insert(name.clone(), version.clone());
+            let known = received.view.insert(name.clone(), version.clone());
             if known.as_ref() != Some(&before) || number(&version) < number(&before) {
                 let line = format!("update {name}@{before} to {version}, known at {known:?}");
-                told.wrong.push(line);
+                received.wrong.push(line);
             }
         })
         .await;
     }
 
     async fn on_delete(&mut self, deleted: Deleted<T>) {
-        self.write(|told| {
+        self.write(|received| {
             let (name, version) = name_and_version(&**deleted.object());
-            if told.view.remove(&name).is_none() {
-                told.wrong
+            if received.view.remove(&name).is_none() {
+                received
+                    .wrong
                     .push(format!("delete {name}@{version}, not known"));
             }
             match deleted {
-                Deleted::Observed(_) => told.deleted.push(name),
-                Deleted::Unknown(_) => told.buried.push(name),
+                Deleted::Observed(_) => received.deleted.push(name),
+                Deleted::Unknown(_) => received.deleted_unseen.push(name),
             }
         })
         .await;

@@ -36,15 +36,15 @@ impl Script {
             .await;
     }
 
-    /// What is built in, and what somebody defines.
+    /// Built-in and custom resources.
     pub(super) async fn explaining(&self) {
         let line = "explain deployment.spec.strategy --recursive";
-        let told = [
+        let received = [
             "GROUP: apps",
             "rollingUpdate <RollingUpdateDeployment>",
             "maxSurge <IntOrString>",
         ];
-        self.tells(line, &told).await;
+        self.prints(line, &received).await;
         let fields = json!({"size": {"type": "integer", "description": "How large it is."},
             "parts": {"type": "array", "items": {"type": "object",
                 "properties": {"name": {"type": "string"}}}}});
@@ -63,20 +63,21 @@ impl Script {
         let definition = self.file("knobs.json", &definition.to_string());
         self.run(&format!("create -f {definition}")).await;
         let line = "wait --for=condition=Established crd/knobs.verbs.example.com --timeout=20s";
-        self.tells(line, &["condition met"]).await;
-        self.tells("explain knob", &["KIND: Knob", "Something to turn."])
+        self.prints(line, &["condition met"]).await;
+        self.prints("explain knob", &["KIND: Knob", "Something to turn."])
             .await;
-        let told = [
+        let received = [
             "size <integer> -required-",
             "parts <[]Object> name <string>",
         ];
-        self.tells("explain knobs.spec --recursive", &told).await;
-        self.tells("explain kn.spec.size", &["How large it is."])
+        self.prints("explain knobs.spec --recursive", &received)
+            .await;
+        self.prints("explain kn.spec.size", &["How large it is."])
             .await;
         self.fails("explain knob.spec.colour", "does not exist")
             .await;
         let line = "delete crd knobs.verbs.example.com";
-        self.tells(line, &["\"knobs.verbs.example.com\" deleted"])
+        self.prints(line, &["\"knobs.verbs.example.com\" deleted"])
             .await;
     }
 
@@ -89,7 +90,7 @@ impl Script {
         let bearer = format!("--token={}", token.trim_end());
         self.says(&format!("auth can-i list pods {bearer}"), "yes")
             .await;
-        self.tells("auth can-i --list", &["*.* [] [] [*]"]).await;
+        self.prints("auth can-i --list", &["*.* [] [] [*]"]).await;
         let line = "get nodes --as=system:anonymous";
         self.fails(line, "Forbidden").await;
 
@@ -98,7 +99,7 @@ impl Script {
             "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
         let role = self.file("role.json", &role.to_string());
         let reconciled = "role.rbac.authorization.k8s.io/reconciled reconciled";
-        self.tells(&format!("auth reconcile -f {role}"), &[reconciled])
+        self.prints(&format!("auth reconcile -f {role}"), &[reconciled])
             .await;
         let line = "get role reconciled -o jsonpath='{.rules[0].verbs}'";
         self.says(line, "[\"get\"]").await;
@@ -117,13 +118,13 @@ impl Script {
                 "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
                 "metadata": {"name": name},
                 "spec": {"request": BASE64_STANDARD.encode(pem), "usages": ["client auth"],
-                    "signerName": "verbs.example.com/signer", "username": "somebody-else"},
+                    "signerName": "verbs.example.com/signer", "username": "another-user"},
             });
             let file = self.file("csr.json", &request.to_string());
             self.run(&format!("create -f {file}")).await;
         }
         let pending = "verbs.example.com/signer kubernetes-admin <none> Pending";
-        self.tells("get csr jane", &[pending]).await;
+        self.prints("get csr jane", &[pending]).await;
         let line = "certificate approve jane joe-is-not-asked-for --allow-missing-template-keys";
         self.fails(line, "\"joe-is-not-asked-for\" not found").await;
         let csr = "certificatesigningrequest.certificates.k8s.io";
@@ -131,7 +132,7 @@ impl Script {
             .await;
         self.says("certificate deny joe", &format!("{csr}/joe denied"))
             .await;
-        self.tells(
+        self.prints(
             "get csr",
             &["kubernetes-admin <none> Approved", "<none> Denied"],
         )
@@ -142,20 +143,21 @@ impl Script {
         let exclusive = "Approved and Denied conditions are mutually exclusive";
         self.fails(both, exclusive).await;
         let line = "wait --for=condition=Approved csr/jane --timeout=20s";
-        self.tells(line, &["condition met"]).await;
+        self.prints(line, &["condition met"]).await;
         let gone = r#"patch csr jane --subresource=approval --type=json -p '[{"op":"remove","path":"/status/conditions"}]'"#;
         let refusal = "updates may not remove a condition of type \"Approved\"";
         self.fails(gone, refusal).await;
         let denied = r#"patch csr jane --subresource=status --type=json -p '[{"op":"add","path":"/status/conditions/-","value":{"type":"Denied","status":"True"}}]'"#;
         let refusal = "updates may not add a condition of type \"Denied\"";
         self.fails(denied, refusal).await;
-        self.tells("describe csr jane", &["Status: Approved"]).await;
+        self.prints("describe csr jane", &["Status: Approved"])
+            .await;
         // What was asked for stays what it is.
         let line = r#"patch csr joe --type=merge -p '{"spec":{"usages":["any"]}}'"#;
         self.run(line).await;
         let line = "get csr joe -o jsonpath='{.spec.usages}'";
         self.says(line, "[\"client auth\"]").await;
-        self.tells(
+        self.prints(
             "delete csr jane joe",
             &["\"jane\" deleted", "\"joe\" deleted"],
         )
@@ -197,9 +199,9 @@ impl Script {
             self.says(line, said).await;
         }
         let scaled = "web Deployment/web cpu: <unknown>/50% 1 3 0";
-        self.tells("get hpa web", &[scaled]).await;
-        self.tells("get job now", &["now Running 0/1"]).await;
-        self.tells("get pods -L app --show-kind", &["pod/one 0/1"])
+        self.prints("get hpa web", &[scaled]).await;
+        self.prints("get job now", &["now Running 0/1"]).await;
+        self.prints("get pods -L app --show-kind", &["pod/one 0/1"])
             .await;
         self.run("debug one --image=busybox --container=look --profile=general")
             .await;

@@ -28,10 +28,10 @@ impl Script {
         self.run("annotate deployment web deployment.kubernetes.io/revision=2")
             .await;
         let history = "REVISION CHANGE-CAUSE 1 cause 1 2 cause 2";
-        self.tells("rollout history deployment web", &[history])
+        self.prints("rollout history deployment web", &[history])
             .await;
         let line = "rollout history deployment web --revision=1";
-        self.tells(line, &["revision #1", "Image: nginx:1"]).await;
+        self.prints(line, &["revision #1", "Image: nginx:1"]).await;
         self.says(
             "rollout undo deployment web",
             "deployment.apps/web rolled back",
@@ -68,7 +68,7 @@ impl Script {
         let line = format!("patch deployment web --subresource=status --type=merge -p '{status}'");
         self.says(&line, "deployment.apps/web patched").await;
         following.line_with("successfully rolled out").await;
-        self.tells("get deployment web", &["web 2/2 2 2"]).await;
+        self.prints("get deployment web", &["web 2/2 2 2"]).await;
     }
 
     pub(super) async fn nodes(&self) {
@@ -81,11 +81,11 @@ impl Script {
             .await;
         self.says("taint node n1 k-", "node/n1 untainted").await;
         self.says("cordon n1", "node/n1 cordoned").await;
-        self.tells("get nodes", &["n1 Ready,SchedulingDisabled <none>"])
+        self.prints("get nodes", &["n1 Ready,SchedulingDisabled <none>"])
             .await;
-        self.tells("describe node n1", &["Unschedulable: true", "Ready True"])
+        self.prints("describe node n1", &["Unschedulable: true", "Ready True"])
             .await;
-        self.tells("drain n1", &["node/n1 already cordoned", "node/n1 drained"])
+        self.prints("drain n1", &["node/n1 already cordoned", "node/n1 drained"])
             .await;
         self.says("uncordon n1", "node/n1 uncordoned").await;
         let seat = r#"'{"spec":{"nodeName":"n1"}}'"#;
@@ -94,7 +94,7 @@ impl Script {
         self.fails("drain n1", "cannot delete Pods that declare no controller")
             .await;
         let evicted = ["pod/seated evicted", "node/n1 drained"];
-        self.tells("drain n1 --force --grace-period=0", &evicted)
+        self.prints("drain n1 --force --grace-period=0", &evicted)
             .await;
         self.fails("get pod seated", "pods \"seated\" not found")
             .await;
@@ -117,7 +117,7 @@ impl Script {
             "service \"web\" deleted\nservice \"outer\" deleted",
         )
         .await;
-        self.tells(
+        self.prints(
             "delete configmap --all",
             &["configmap \"settings\" deleted"],
         )
@@ -170,7 +170,7 @@ impl Script {
         }
         let line = "delete deployment web --cascade=orphan";
         self.says(line, "deployment.apps \"web\" deleted").await;
-        self.tells("get replicasets -o name", &["replicaset.apps/web-1"])
+        self.prints("get replicasets -o name", &["replicaset.apps/web-1"])
             .await;
     }
 }

@@ -102,7 +102,7 @@ impl Script {
     }
 
     /// Runs a command that says all of this, and more.
-    async fn tells(&self, line: &str, expected: &[&str]) {
+    async fn prints(&self, line: &str, expected: &[&str]) {
         let said = self.run(line).await;
         let squeezed = said.split_whitespace().collect::<Vec<_>>().join(" ");
         for expected in expected {
@@ -238,7 +238,7 @@ impl Script {
         )
         .await;
         let line = "apply view-last-applied deployment api -o json";
-        self.tells(line, &["\"image\": \"api:2\""]).await;
+        self.prints(line, &["\"image\": \"api:2\""]).await;
         let editing = self.kubectl.editing("api:2", "api:3");
         let said = editing.run(&["edit", "deployment", "api"]).await;
         assert_eq!(said, "deployment.apps/api edited\n");
@@ -248,7 +248,7 @@ impl Script {
         )
         .await;
         let line = format!("replace --force -f {second}");
-        self.tells(
+        self.prints(
             &line,
             &[
                 "deployment.apps \"api\" deleted",
@@ -267,7 +267,7 @@ impl Script {
         let directory = self.files.path().join("kustomized").display().to_string();
         self.says(&format!("apply -k {directory}"), "configmap/pre-k created")
             .await;
-        self.tells(&format!("kustomize {directory}"), &["name: pre-k"])
+        self.prints(&format!("kustomize {directory}"), &["name: pre-k"])
             .await;
         self.says(
             &format!("delete -k {directory}"),
@@ -333,7 +333,7 @@ impl Script {
         .await;
         let line = "scale deployment api --replicas=1 --current-replicas=4";
         self.fails(line, "Expected replicas to be 4, was 5").await;
-        for (line, told) in [
+        for (line, received) in [
             ("image deployment/api c=api:9", "image"),
             ("env deployment/api KEY=value", "env"),
             (
@@ -342,8 +342,8 @@ impl Script {
             ),
             ("serviceaccount deployment/api robot", "serviceaccount"),
         ] {
-            let told = format!("deployment.apps/api {told} updated");
-            self.says(&format!("set {line}"), &told).await;
+            let received = format!("deployment.apps/api {received} updated");
+            self.says(&format!("set {line}"), &received).await;
         }
         let line = "set selector service web app=other";
         self.says(line, "service/web selector updated").await;
@@ -366,7 +366,7 @@ impl Script {
     }
 
     async fn reading(&self) {
-        self.tells(
+        self.prints(
             "get all -o wide",
             &[
                 "pod/one",
@@ -378,27 +378,27 @@ impl Script {
         )
         .await;
         let columns = "NAME CLASS HOSTS ADDRESS PORTS AGE front nginx a.example 80";
-        self.tells("get ingress", &[columns]).await;
-        self.tells("get cronjobs", &["tick 0 3 * * * <none> False 0 <none>"])
+        self.prints("get ingress", &[columns]).await;
+        self.prints("get cronjobs", &["tick 0 3 * * * <none> False 0 <none>"])
             .await;
-        self.tells("get rolebindings -o wide", &["readers Role/reader"])
+        self.prints("get rolebindings -o wide", &["readers Role/reader"])
             .await;
-        self.tells("get priorityclasses", &["high 1000 false"])
+        self.prints("get priorityclasses", &["high 1000 false"])
             .await;
-        self.tells("get roles", &["NAME CREATED AT reader 20"])
+        self.prints("get roles", &["NAME CREATED AT reader 20"])
             .await;
-        self.tells(
+        self.prints(
             "get deployment api -o yaml",
             &["kind: Deployment", "image: api:9"],
         )
         .await;
-        self.tells("get deployment api -o json", &["\"kind\": \"Deployment\""])
+        self.prints("get deployment api -o json", &["\"kind\": \"Deployment\""])
             .await;
         self.says("get deployment api -o jsonpath='{.spec.replicas}'", "5")
             .await;
         let line =
             "get deployments -o custom-columns=N:.metadata.name,R:.spec.replicas --no-headers";
-        self.tells(line, &["api 5 web 2"]).await;
+        self.prints(line, &["api 5 web 2"]).await;
         self.says(
             "get deployments -o name",
             "deployment.apps/api\ndeployment.apps/web",
@@ -415,30 +415,30 @@ impl Script {
             "pod/one",
         )
         .await;
-        self.tells(
+        self.prints(
             "get pods -A --show-labels",
             &["default one 0/1 Pending", "app=one"],
         )
         .await;
-        self.tells(
+        self.prints(
             "get deploy/api cm/settings",
             &["deployment.apps/api", "configmap/settings"],
         )
         .await;
-        self.says("get pods nobody --ignore-not-found", "").await;
-        self.tells(
+        self.says("get pods missing --ignore-not-found", "").await;
+        self.prints(
             "api-resources --api-group=apps",
             &["deployments deploy apps/v1 true Deployment"],
         )
         .await;
-        self.tells("api-versions", &["apps/v1", "batch/v1"]).await;
-        self.tells(
+        self.prints("api-versions", &["apps/v1", "batch/v1"]).await;
+        self.prints(
             "cluster-info",
             &["control plane is running at https://127.0.0.1"],
         )
         .await;
         self.says("auth can-i delete nodes", "yes").await;
-        self.tells("auth whoami", &["kubernetes-admin", "system:masters"])
+        self.prints("auth whoami", &["kubernetes-admin", "system:masters"])
             .await;
         self.fails("top nodes", "Metrics API not available").await;
         self.says("get --raw /readyz", "ok").await;
@@ -473,24 +473,24 @@ impl Script {
     }
 
     async fn describing(&self) {
-        self.tells(
+        self.prints(
             "describe pod one",
             &["Name: one", "Image: nginx", "QoS Class: BestEffort"],
         )
         .await;
-        self.tells(
+        self.prints(
             "describe deployment api",
             &["Replicas: 5 desired", "cpu: 200m"],
         )
         .await;
-        self.tells(
+        self.prints(
             "describe service web",
             &["Selector: app=other", "TargetPort: 8080/TCP"],
         )
         .await;
-        self.tells("describe ingress front", &["a.example", "web:80"])
+        self.prints("describe ingress front", &["a.example", "web:80"])
             .await;
-        self.tells("describe secret password", &["p: 1 bytes"])
+        self.prints("describe secret password", &["p: 1 bytes"])
             .await;
         let uid = self.get("pod one").await["metadata"]["uid"].clone();
         let event = json!({
@@ -503,13 +503,13 @@ impl Script {
         let event = self.file("event.json", &event.to_string());
         self.says(&format!("create -f {event}"), "event/one.1 created")
             .await;
-        self.tells(
+        self.prints(
             "events --for=pod/one",
             &["Warning Sneezed Pod/one it sneezed"],
         )
         .await;
-        self.tells("get events", &["Warning Sneezed pod/one it sneezed"])
+        self.prints("get events", &["Warning Sneezed pod/one it sneezed"])
             .await;
-        self.tells("describe pod one", &["Warning Sneezed"]).await;
+        self.prints("describe pod one", &["Warning Sneezed"]).await;
     }
 }

@@ -134,7 +134,7 @@ async fn every_kind_of_storage_serves() {
 }
 
 #[tokio::test]
-async fn without_a_credential_only_health_and_version_are_told() {
+async fn without_a_credential_only_health_and_version_are_served() {
     let server = Server::start(&["--storage=memory"]).await;
     for protocol in PROTOCOLS {
         let mut stranger = server.stranger(protocol).await;
@@ -239,7 +239,7 @@ async fn certificates_of_accepted_cas_get_in() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_somebody_who_calls_himself_our_ca_is_refused() {
+async fn a_certificate_of_another_ca_with_the_same_name_is_refused() {
     let server = Server::start(&["--storage=memory"]).await;
     let impostor = ca("watchet-ca");
     let refused = status_as(&server, &impostor.client("kubernetes-admin")).await;

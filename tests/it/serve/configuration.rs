@@ -301,7 +301,7 @@ async fn flags_win_over_the_environment_and_that_over_the_file() {
     let stderr = text(&output.stderr);
     assert!(
         stderr.contains("WATCHET_NO_SUCH_THING"),
-        "told of what is ignored: {stderr}"
+        "a warning names the ignored variable: {stderr}"
     );
     assert!(path("from-env/pki/ca.crt").exists());
     for name in ["from-file", "from-file.conf", "from-env.conf", ".watchet"] {

@@ -152,7 +152,7 @@ async fn acknowledged_writes_survive_and_watches_resume() {
         );
     }
     for (name, version) in &seen {
-        assert_eq!(kept.get(name), Some(version), "{name} was told by a watch");
+        assert_eq!(kept.get(name), Some(version), "a watch had {name}");
     }
 
     // From the last version that was seen, the same watch goes on without a gap.
@@ -165,7 +165,7 @@ async fn acknowledged_writes_survive_and_watches_resume() {
             .as_str()
             .expect("a name");
         let twice = seen.insert(name.to_owned(), version(&event["object"]));
-        assert_eq!(twice, None, "{name} is told twice");
+        assert_eq!(twice, None, "{name} is listed twice");
     }
     assert_eq!(seen, kept);
     let body = json!({"metadata": {"name": "after"}});

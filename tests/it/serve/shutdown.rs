@@ -49,7 +49,7 @@ async fn unfinished_post(server: &Server, body: &Value) -> (TcpStream, String) {
         .await
         .expect("a connection");
     stream.write_all(head.as_bytes()).await.expect("it reads");
-    // The server says this when the request has reached whoever reads its body.
+    // The server sends this when the handler begins to read the body.
     let mut interim = [0; 25];
     timeout(PATIENCE, stream.read_exact(&mut interim))
         .await
@@ -116,7 +116,7 @@ async fn a_write_in_flight_is_finished_and_kept() {
     server.stop().await;
 }
 
-/// Waits until nobody accepts any more.
+/// Waits until the server accepts no connections.
 async fn refuses_connections(server: &Server) {
     let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(server.secure()).await.is_ok() {
@@ -126,7 +126,7 @@ async fn refuses_connections(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn a_second_signal_ends_the_process_immediately() {
     for (signal, code) in [("TERM", 143), ("INT", 130)] {
         let mut server = Server::start(&["--storage=memory"]).await;
         let _in_flight = unfinished_post(&server, &json!({"metadata": {"name": "a"}})).await;
@@ -144,7 +144,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn what_outlasts_the_grace_period_is_cut_off_and_told() {
+async fn requests_beyond_the_grace_period_are_cancelled_and_logged() {
     let flags = ["--storage=memory", "--shutdown-grace-period=300ms"];
     let mut server = Server::start(&flags).await;
     let (mut in_flight, _) = unfinished_post(&server, &json!({"metadata": {"name": "a"}})).await;
@@ -222,7 +222,7 @@ async fn idle_connections_do_not_hold_it_up() {
 #[tokio::test]
 async fn a_signal_while_etcd_does_not_answer_ends_it() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    // Nobody listens there: the port is bound and not listened on as long as this lives.
+    // No server listens there: the port is bound and not listened on as long as this lives.
     let reserved = tokio::net::TcpSocket::new_v4().expect("a socket");
     reserved
         .bind("127.0.0.1:0".parse().expect("an address"))
@@ -250,7 +250,7 @@ async fn a_signal_while_etcd_does_not_answer_ends_it() {
 /// A watch's body ends when it is asked for more, and a client that does not read never asks: one such
 /// client made every stop take the whole grace period, and its watch outlived its own timeout.
 #[tokio::test]
-async fn watches_that_nobody_reads_are_given_up() {
+async fn watches_that_no_client_reads_are_closed() {
     let mut server = Server::start(&["--storage=memory"]).await;
     let mut wire = server.plain(Protocol::Http1).await;
     let padding = "x".repeat(200_000);

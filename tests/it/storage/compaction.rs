@@ -9,7 +9,7 @@ use watchet::storage::{Storage, StorageError};
 
 use super::Backend;
 use super::fixtures::{EmbeddedStore, MemoryStore};
-use super::support::{Follow, PATIENCE, create, delete, key, list, pairs, told, update};
+use super::support::{Follow, PATIENCE, create, delete, describe, key, list, pairs, update};
 
 /// A history of which every step matters, and its revisions.
 async fn history(store: &Arc<dyn Storage>) -> [ResourceVersion; 6] {
@@ -63,7 +63,7 @@ pub(crate) async fn compacted_watches_are_refused(store: Arc<dyn Storage>) {
     }
     let mut kept = Follow::open(&store, "/pods/", made[3]).await;
     assert_eq!(
-        told(&kept.events(2).await),
+        describe(&kept.events(2).await),
         ["/pods/ns/a=three was two", "/pods/ns/b=again was -"]
     );
 }
@@ -108,7 +108,7 @@ pub(crate) async fn deleted_keys_can_return_after_compaction(store: Arc<dyn Stor
     let listed = list(&store, "/pods/", Some(other)).await.unwrap();
     assert_eq!(pairs(&listed), ["/pods/ns/b=b"], "a was dead at {other}");
     let mut watch = Follow::open(&store, "/pods/", other).await;
-    assert_eq!(told(&watch.events(1).await), ["/pods/ns/a=again was -"]);
+    assert_eq!(describe(&watch.events(1).await), ["/pods/ns/a=again was -"]);
 
     let deleted_again = delete(&store, "/pods/ns/a", reborn).await;
     store.compact(deleted_again).await.unwrap();
@@ -120,24 +120,27 @@ pub(crate) async fn deleted_keys_can_return_after_compaction(store: Arc<dyn Stor
     assert_eq!(found.unwrap().create_revision, third_life);
 }
 
-/// A watch that was told everything is not hurt when what it was told is forgotten.
+/// A watch that has received all events continues when they are compacted.
 pub(crate) async fn an_idle_watch_survives_compaction(store: Arc<dyn Storage>) {
     let start = store.current_revision().await.unwrap();
     let mut idle = Follow::open(&store, "/idle/", start).await;
-    let mut told_all = Follow::open(&store, "/pods/", start).await;
+    let mut up_to_date = Follow::open(&store, "/pods/", start).await;
     let made = history(&store).await;
-    assert_eq!(told_all.events(6).await.len(), 6);
+    assert_eq!(up_to_date.events(6).await.len(), 6);
     assert!(idle.until(made[5]).await.is_empty());
     store.compact(made[5]).await.unwrap();
     create(&store, "/idle/ns/a", "x").await;
     delete(&store, "/pods/ns/b", made[5]).await;
-    assert_eq!(told(&idle.events(1).await), ["/idle/ns/a=x was -"]);
-    assert_eq!(told(&told_all.events(1).await), ["/pods/ns/b=- was again"]);
+    assert_eq!(describe(&idle.events(1).await), ["/idle/ns/a=x was -"]);
+    assert_eq!(
+        describe(&up_to_date.events(1).await),
+        ["/pods/ns/b=- was again"]
+    );
 }
 
 /// WC-195. (Of etcd, where the servers agree on it, see `etcd_only`.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wc_195_the_compacted_revision_is_told() {
+async fn wc_195_the_compacted_revision_is_reported() {
     async fn check(store: Arc<dyn Storage>) {
         assert_eq!(store.compacted_revision().await.unwrap().get(), 0);
         let made = history(&store).await;

@@ -50,7 +50,7 @@ impl EtcdProcess {
     }
 
     async fn launch(tls: Option<&TlsFiles>, extra: &[&str]) -> Self {
-        // Between choosing a port and listening on it, somebody else can take it.
+        // Between choosing a port and listening on it, another process can take it.
         for _ in 0..5 {
             let mut process = Self::spawn(tls, extra);
             if process.wait_until_it_serves().await {

@@ -88,24 +88,24 @@ impl Drop for Fixture {
 }
 
 /// The next events, sorted: within a revision etcd's order is its own.
-async fn told(watch: &mut CacheWatcher, count: usize) -> Vec<String> {
-    let mut told = Vec::new();
-    while told.len() < count {
+async fn next_events(watch: &mut CacheWatcher, count: usize) -> Vec<String> {
+    let mut received = Vec::new();
+    while received.len() < count {
         let items = tokio::time::timeout(PATIENCE, watch.next()).await;
-        for item in items.expect("the watch tells").expect("it goes on") {
+        for item in items.expect("an event in time").expect("it goes on") {
             let WatchItem::Event(event) = item else {
                 panic!("{item:?}")
             };
             let (kind, object) = (event.event_type().as_str(), event.object());
-            told.push(format!(
+            received.push(format!(
                 "{kind} {}@{}",
                 object.key(),
                 event.resource_version()
             ));
         }
     }
-    told.sort();
-    told
+    received.sort();
+    received
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,8 +117,8 @@ async fn a_transaction_of_another_client_is_one_revision() {
     f.raw.txn(both).await.unwrap();
     let at = f.storage.current_revision().await.unwrap();
     let expected = [format!("ADDED ns/a@{at}"), format!("ADDED ns/b@{at}")];
-    assert_eq!(told(&mut watch, 2).await, expected);
-    assert_eq!(told(&mut f.watch(start).await, 2).await, expected);
+    assert_eq!(next_events(&mut watch, 2).await, expected);
+    assert_eq!(next_events(&mut f.watch(start).await, 2).await, expected);
     assert_eq!(f.list().await, (vec!["ns/a".into(), "ns/b".into()], at));
 
     // And it goes on.
@@ -126,8 +126,8 @@ async fn a_transaction_of_another_client_is_one_revision() {
     f.raw.txn(swap).await.unwrap();
     let next = f.storage.current_revision().await.unwrap();
     let expected = [format!("ADDED ns/c@{next}"), format!("DELETED ns/a@{next}")];
-    assert_eq!(told(&mut watch, 2).await, expected);
-    assert_eq!(told(&mut f.watch(at).await, 2).await, expected);
+    assert_eq!(next_events(&mut watch, 2).await, expected);
+    assert_eq!(next_events(&mut f.watch(at).await, 2).await, expected);
 }
 
 /// What an hour does to every server that has Events.
@@ -149,13 +149,13 @@ async fn a_lease_that_ends_deletes_its_keys_at_one_revision() {
     f.raw.lease_revoke(stored.kvs()[0].lease()).await.unwrap();
     let at = f.storage.current_revision().await.unwrap();
     let expected = [format!("DELETED ns/a@{at}"), format!("DELETED ns/b@{at}")];
-    assert_eq!(told(&mut watch, 2).await, expected);
+    assert_eq!(next_events(&mut watch, 2).await, expected);
     assert_eq!(f.list().await, (vec!["ns/kept".into()], at));
     assert_eq!(f.cacher.readiness(), Ok(()));
 }
 
-/// A state from before the cache began is etcd's to tell: of one object by one look-up, of a page from
-/// where its token says, which is relative to the namespace.
+/// A state from before the cache began is read from etcd: one object by one get, a page from the position of its token,
+/// which is relative to the namespace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn states_from_before_a_restart_are_read_from_etcd() {
     let mut f = Fixture::start().await;

@@ -67,8 +67,8 @@ async fn watch(cacher: &Arc<Cacher>, after: ResourceVersion) -> watchet::cacher:
         .expect("the cache has a state")
 }
 
-/// An operator restores a backup under running servers. What was made after it never happened: it
-/// must not be served any longer, and who has seen it is told to start over.
+/// An operator restores a backup under running servers. Later writes are lost: they must not be served any longer, and
+/// clients that have seen them get a 410.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restored_etcd_is_believed() {
     let mut process = EtcdProcess::start(&[]).await;
@@ -91,20 +91,22 @@ async fn a_restored_etcd_is_believed() {
     process.restart().await;
     assert!(store.current_revision().await.unwrap() < seen);
     until(&cacher, &["ns/a"]).await;
-    let told = tokio::time::timeout(PATIENCE, watcher.next()).await;
-    let told = told.expect("it is told").expect("why, before it ends");
+    let received = tokio::time::timeout(PATIENCE, watcher.next()).await;
+    let received = received
+        .expect("an item in time")
+        .expect("the error before the end");
     assert!(
-        matches!(&told[..], [WatchItem::Error(error)] if error.to_string().contains("too old")),
-        "{told:?}"
+        matches!(&received[..], [WatchItem::Error(error)] if error.to_string().contains("too old")),
+        "{received:?}"
     );
     create(&store, "/pods/ns/e", &pod("e")).await;
     until(&cacher, &["ns/a", "ns/e"]).await;
     tasks.drain(PATIENCE).await.unwrap();
 }
 
-/// Somebody writes under our prefix what is no object, and takes it away again. (WC-132)
+/// Another client of etcd writes a value that is not an object, and deletes it again. (WC-132)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn garbage_of_another_writer_is_told_and_forgiven() {
+async fn unreadable_value_of_another_writer_is_an_error_until_it_is_deleted() {
     let process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     let tasks = Tasks::new();
@@ -122,11 +124,13 @@ async fn garbage_of_another_writer_is_told_and_forgiven() {
         ("/registry/pods//b", "/pods//b"),
     ] {
         raw.put(garbage, "garbage", None).await.unwrap();
-        let told = tokio::time::timeout(PATIENCE, watcher.next()).await;
-        let told = told.expect("it is told").expect("why, before it ends");
+        let received = tokio::time::timeout(PATIENCE, watcher.next()).await;
+        let received = received
+            .expect("an item in time")
+            .expect("the error before the end");
         assert!(
-            matches!(&told[..], [WatchItem::Error(error)] if error.to_string().contains(named)),
-            "{told:?}"
+            matches!(&received[..], [WatchItem::Error(error)] if error.to_string().contains(named)),
+            "{received:?}"
         );
         let unready = cacher.readiness().unwrap_err();
         assert!(unready.contains(named), "{unready}");
@@ -136,11 +140,11 @@ async fn garbage_of_another_writer_is_told_and_forgiven() {
         watcher = watch(&cacher, store.current_revision().await.unwrap()).await;
     }
     create(&store, "/pods/ns/c", &pod("c")).await;
-    let told = tokio::time::timeout(PATIENCE, watcher.next()).await;
-    let told = told.expect("it goes on").expect("and tells of it");
+    let received = tokio::time::timeout(PATIENCE, watcher.next()).await;
+    let received = received.expect("it goes on").expect("an event");
     assert!(
-        matches!(&told[..], [WatchItem::Event(event)] if event.object().key().as_str() == "ns/c"),
-        "{told:?}"
+        matches!(&received[..], [WatchItem::Event(event)] if event.object().key().as_str() == "ns/c"),
+        "{received:?}"
     );
     tasks.drain(PATIENCE).await.unwrap();
 }
@@ -181,23 +185,23 @@ async fn changes_beside_an_unreadable_value_are_replayed_or_refused() {
         until_ready(&cacher).await;
         until(&cacher, &["ns/a"]).await;
         let mut watcher = watch(&cacher, begin).await;
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         let mut error = None;
-        while told.len() < versions.len() && error.is_none() {
+        while received.len() < versions.len() && error.is_none() {
             let items = tokio::time::timeout(PATIENCE, watcher.next()).await;
-            for item in items.expect("it is told").expect("it goes on") {
+            for item in items.expect("an item in time").expect("it goes on") {
                 match item {
-                    WatchItem::Event(event) => told.push(event.resource_version()),
-                    WatchItem::Error(told) => error = Some(told.to_string()),
+                    WatchItem::Event(event) => received.push(event.resource_version()),
+                    WatchItem::Error(received) => error = Some(received.to_string()),
                     other => panic!("{other:?}"),
                 }
             }
         }
         if is_compacted {
             let error = error.expect("what is forgotten is not skipped");
-            assert!(error.contains("too old") && told.is_empty(), "{error}");
+            assert!(error.contains("too old") && received.is_empty(), "{error}");
         } else {
-            assert_eq!((told, error), (versions, None));
+            assert_eq!((received, error), (versions, None));
         }
         begin = store.current_revision().await.unwrap();
     }

@@ -12,7 +12,7 @@ use watchet::storage::{Expect, Outcome, Storage, StorageError, StorageWatch};
 use watchet::tasks::Tasks;
 
 use super::etcd::EtcdProcess;
-use super::support::{Follow, Maintained, PATIENCE, create, key, put, told};
+use super::support::{Follow, Maintained, PATIENCE, create, describe, key, put};
 
 /// What ends the watch, skipping what was under way before.
 async fn end_of(watch: &mut StorageWatch) -> StorageError {
@@ -62,7 +62,7 @@ async fn a_crash_ends_the_watch_and_a_new_one_has_no_gap() {
     let mut resumed = Follow::open(&store, "/pods/", last).await;
     create(&store, "/pods/ns/after", "x").await;
     assert_eq!(
-        told(&resumed.events(2).await),
+        describe(&resumed.events(2).await),
         ["/pods/ns/missed=x was -", "/pods/ns/after=x was -"]
     );
 }
@@ -127,7 +127,7 @@ async fn acknowledged_writes_survive_crashes() {
     assert!(total >= 400, "writers wrote: {total}");
 }
 
-/// A peer that is stopped closes nothing: only keepalive can tell.
+/// A stopped peer closes no connection: only keepalive detects it.
 #[tokio::test]
 async fn a_connection_that_hangs_is_noticed() {
     let process = EtcdProcess::start(&[]).await;
@@ -223,7 +223,7 @@ async fn progress_is_answered_again_after_a_crash() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_with_names() {
+async fn unreachable_members_are_named() {
     let config = Etcd3Config {
         endpoints: vec!["127.0.0.1:1".into(), "http://127.0.0.1:2".into()],
         ..Etcd3Config::default()

@@ -15,7 +15,7 @@ use watchet::storage::{Expect, Outcome, Put, Storage, StorageError};
 use watchet::tasks::Tasks;
 
 use super::etcd::EtcdProcess;
-use super::support::{Follow, PATIENCE, create, key, list, page, told};
+use super::support::{Follow, PATIENCE, create, describe, key, list, page};
 use super::tls::TlsFiles;
 
 async fn raw(process: &EtcdProcess) -> Client {
@@ -297,8 +297,9 @@ async fn wc_194_one_compactor_wins_each_interval() {
         );
         match list(store, "/pods/", Some(ResourceVersion::new(compacted - 1))).await {
             Err(StorageError::Compacted {
-                compacted: told, ..
-            }) => assert_eq!(told, at),
+                compacted: received,
+                ..
+            }) => assert_eq!(received, at),
             other => panic!("{other:?}"),
         }
     }
@@ -357,7 +358,10 @@ async fn tls_with_client_certificates() {
     let start = store.current_revision().await.unwrap();
     let mut watch = Follow::open(&store, "/pods/", start).await;
     create(&store, "/pods/ns/a", "secret").await;
-    assert_eq!(told(&watch.events(1).await), ["/pods/ns/a=secret was -"]);
+    assert_eq!(
+        describe(&watch.events(1).await),
+        ["/pods/ns/a=secret was -"]
+    );
 
     let stranger = TlsFiles::new();
     for refused in [

@@ -68,7 +68,7 @@ pub(crate) async fn pages_join_up_to_the_whole(store: Arc<dyn Storage>) {
     assert_eq!(pairs(&tail), ["/pods/ns/5=x", "/pods/ns/6=x"]);
     let beyond = page(&store, "/pods/", "nz", None, 3).await.unwrap();
     assert_eq!((beyond.items.len(), beyond.remaining), (0, Some(0)));
-    // Who does not ask for the number is still told that there is more.
+    // A list without a count still says whether there is more.
     for (limit, more) in [(6, true), (7, false), (0, false)] {
         let uncounted = store.list(ListRequest {
             prefix: key("/pods/"),

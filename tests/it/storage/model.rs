@@ -31,7 +31,7 @@ const KEYS: [&str; 8] = [
 
 /// How many places of history are compared at a time: etcd serves watches that start in the past in
 /// rounds of 100 ms, and one round serves many.
-const CHECKED_AT_ONCE: usize = 64;
+const CONCURRENT_CHECKS: usize = 64;
 
 type State = BTreeMap<StorageKey, KeyValue>;
 
@@ -147,7 +147,7 @@ impl Model {
             .into_iter()
             .flat_map(|prefix| self.states.keys().map(move |revision| (prefix, *revision)));
         stream::iter(places)
-            .for_each_concurrent(CHECKED_AT_ONCE, |(prefix, revision)| async move {
+            .for_each_concurrent(CONCURRENT_CHECKS, |(prefix, revision)| async move {
                 let listed = list(store, prefix, Some(revision)).await.unwrap();
                 let expected = self.expected(revision, prefix, "");
                 assert_eq!(listed.items, expected, "{prefix} at {revision}");

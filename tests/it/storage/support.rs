@@ -188,12 +188,12 @@ impl Follow {
 }
 
 /// `revision key=value (was previous)` of each event, without the revision.
-pub(crate) fn told(events: &[StorageEvent]) -> Vec<String> {
+pub(crate) fn describe(events: &[StorageEvent]) -> Vec<String> {
     let text = |value: &Option<Bytes>| match value {
         Some(value) => String::from_utf8_lossy(value).into_owned(),
         None => "-".to_owned(),
     };
-    let tell = |event: &StorageEvent| {
+    let describe_one = |event: &StorageEvent| {
         format!(
             "{}={} was {}",
             event.key,
@@ -201,7 +201,7 @@ pub(crate) fn told(events: &[StorageEvent]) -> Vec<String> {
             text(&event.previous)
         )
     };
-    events.iter().map(tell).collect()
+    events.iter().map(describe_one).collect()
 }
 
 /// Runs the store's background duties until dropped.

@@ -10,7 +10,7 @@ use watchet::storage::{Expect, Outcome, Put, Storage, StorageError};
 use watchet::tasks::Tasks;
 
 use super::support::{
-    Follow, Maintained, PATIENCE, bytes, create, delete, key, list, put, told, update,
+    Follow, Maintained, PATIENCE, bytes, create, delete, describe, key, list, put, update,
 };
 
 pub(crate) async fn catches_up_then_follows(store: Arc<dyn Storage>) {
@@ -24,7 +24,7 @@ pub(crate) async fn catches_up_then_follows(store: Arc<dyn Storage>) {
 
     let events = all.events(3).await;
     assert_eq!(
-        told(&events),
+        describe(&events),
         [
             "/pods/ns/a=one was -",
             "/pods/ns/a=two was one",
@@ -53,9 +53,9 @@ pub(crate) async fn events_carry_previous_values(store: Arc<dyn Storage>) {
         "/pods/ns/a=- was ",
         "/pods/ns/a=again was -",
     ];
-    assert_eq!(told(&live.events(5).await), expected);
+    assert_eq!(describe(&live.events(5).await), expected);
     let mut replay = Follow::open(&store, "/pods/", start).await;
-    assert_eq!(told(&replay.events(5).await), expected);
+    assert_eq!(describe(&replay.events(5).await), expected);
     let mut rest = Follow::open(&store, "/pods/", gone).await;
     assert!(rest.events(1).await[0].is_create(), "also after a deletion");
 }
@@ -75,8 +75,8 @@ pub(crate) async fn prefixes_have_borders(store: Arc<dyn Storage>) {
     }
     let mut replay = Follow::open(&store, "/pods/foo/", start).await;
     let expected = ["/pods/foo/a=x was -", "/pods/foo/b=x was -"];
-    assert_eq!(told(&namespace.events(2).await), expected);
-    assert_eq!(told(&replay.events(2).await), expected);
+    assert_eq!(describe(&namespace.events(2).await), expected);
+    assert_eq!(describe(&replay.events(2).await), expected);
     assert_eq!(pods.events(4).await.len(), 4);
 }
 
@@ -88,9 +88,9 @@ pub(crate) async fn a_single_key_can_be_watched(store: Arc<dyn Storage>) {
     create(&store, "/pods/ns/b", "x").await;
     update(&store, "/pods/ns/a", revision, "y").await;
     let expected = ["/pods/ns/a=x was -", "/pods/ns/a=y was x"];
-    assert_eq!(told(&one.events(2).await), expected);
+    assert_eq!(describe(&one.events(2).await), expected);
     let mut replay = Follow::open(&store, "/pods/ns/a", start).await;
-    assert_eq!(told(&replay.events(2).await), expected);
+    assert_eq!(describe(&replay.events(2).await), expected);
 }
 
 /// Watches that begin at every point of a history that is still being written all see its rest.
@@ -134,8 +134,8 @@ pub(crate) async fn history_and_live_join_without_gap_or_duplicate(store: Arc<dy
     }
 }
 
-/// Nobody was told a revision that was never made: who asks for what follows it speaks of a store
-/// that has lost it, and must not be kept waiting until the store has made it a second time.
+/// No client can know a revision that was never written: a watch after it comes from a store that has lost it, and must not
+/// wait until this store writes that revision.
 pub(crate) async fn future_watches_are_refused(store: Arc<dyn Storage>) {
     let made = create(&store, "/pods/ns/a", "1").await;
     for after in [made.next(), ResourceVersion::new(made.get() + 1000)] {
@@ -148,7 +148,7 @@ pub(crate) async fn future_watches_are_refused(store: Arc<dyn Storage>) {
     }
     let mut watch = Follow::open(&store, "/pods/", made).await;
     update(&store, "/pods/ns/a", made, "2").await;
-    assert_eq!(told(&watch.events(1).await), ["/pods/ns/a=2 was 1"]);
+    assert_eq!(describe(&watch.events(1).await), ["/pods/ns/a=2 was 1"]);
 }
 
 pub(crate) async fn progress_is_truthful(store: Arc<dyn Storage>) {
@@ -283,7 +283,7 @@ pub(crate) async fn many_watches_see_the_same(store: Arc<dyn Storage>) {
             .filter(|number| number % 6 == kind)
             .map(|number| format!("/kind{kind}/ns/{number}=x was -"))
             .collect();
-        assert_eq!(told(&seen), expected);
+        assert_eq!(describe(&seen), expected);
     }
 }
 
@@ -315,7 +315,7 @@ pub(crate) async fn expiry_is_a_deletion(store: Arc<dyn Storage>) {
         .await
         .expect("it expires");
     assert_eq!(
-        told(&events),
+        describe(&events),
         [
             "/events/ns/kept=long was -",
             "/events/ns/brief=brief was -",
@@ -333,7 +333,7 @@ pub(crate) async fn expiry_is_a_deletion(store: Arc<dyn Storage>) {
         .await
         .expect("it expires");
     assert_eq!(events[0].revision, again);
-    assert_eq!(told(&events[2..]), ["/events/ns/kept=- was brief"]);
+    assert_eq!(describe(&events[2..]), ["/events/ns/kept=- was brief"]);
 }
 
 pub(crate) async fn an_update_without_ttl_frees_the_key(store: Arc<dyn Storage>) {
@@ -348,7 +348,7 @@ pub(crate) async fn an_update_without_ttl_frees_the_key(store: Arc<dyn Storage>)
     // A second key with the same TTL, given later, marks the time by which the first would be gone.
     put_for(&store, "/events/ns/b", Expect::Absent).await;
     let events = timeout(PATIENCE, watch.events(4)).await.expect("b expires");
-    assert_eq!(told(&events[3..]), ["/events/ns/b=- was brief"]);
+    assert_eq!(describe(&events[3..]), ["/events/ns/b=- was brief"]);
     let (found, _) = store.get(&key("/events/ns/a")).await.unwrap();
     assert_eq!(found.unwrap().mod_revision, freed);
 }

@@ -166,7 +166,7 @@ pub(crate) async fn concurrent_increments_lose_nothing(store: Arc<dyn Storage>) 
                     let (found, _) = store.get(&key("/counters/c")).await.unwrap();
                     current = found.unwrap();
                 }
-                Outcome::Refused(now) => current = now.expect("nobody deletes it"),
+                Outcome::Refused(now) => current = now.expect("no writer deletes it"),
             }
         }
         made

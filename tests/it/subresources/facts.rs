@@ -58,7 +58,7 @@ pub(super) async fn component_statuses_can_be_read(cluster: &Cluster) {
     }
 }
 
-/// Discovery's members were in the order of the alphabet, and no commit was told.
+/// The members of discovery were in alphabetical order, and the version had no commit.
 pub(super) async fn discovery_is_in_upstreams_order(cluster: &Cluster) {
     let output = cluster.kubectl.run(&["get", "--raw", "/api/v1"]).await;
     let start = concat!(
@@ -105,10 +105,10 @@ pub(super) async fn only_what_is_stored_has_rows(cluster: &Cluster) {
 
 /// A pod sent to the namespaces was refused without a reason.
 pub(super) async fn objects_of_another_kind_are_refused_with_a_reason(cluster: &Cluster) {
-    let told = cluster
+    let message = cluster
         .refused("/api/v1/namespaces", &super::pod("a"))
         .await;
     let expected = "Pod in version \"v1\" cannot be handled as a Namespace: converting (v1.Pod) to \
                     (core.Namespace): unknown conversion";
-    assert!(told.contains(expected), "{told}");
+    assert!(message.contains(expected), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Who somebody is when he acts as another: what reviews and webhooks are told, and what is refused.
+//! Impersonation: the user that reviews and webhooks see, and the headers that are rejected.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn allow(asked: &Value) -> Reply {
     }))
 }
 
-pub(super) async fn reviews_and_webhooks_are_told_who_it_is(cluster: &Cluster) {
+pub(super) async fn reviews_and_webhooks_have_the_impersonated_user(cluster: &Cluster) {
     let webhook = Webhook::answering(|asked| allow(&asked.body)).await;
     let configuration = json!({
         "metadata": {"name": "who"},
@@ -59,10 +59,10 @@ pub(super) async fn reviews_and_webhooks_are_told_who_it_is(cluster: &Cluster) {
     assert_eq!(made.status, StatusCode::CREATED, "{}", made.json());
 
     for (round, (mut wire, own)) in ports(cluster).await.into_iter().enumerate() {
-        let told = wire.post(REVIEWS, &json!({})).await.json();
-        assert_eq!(told["status"]["userInfo"]["username"], own);
-        let told = wire.send(Method::POST, REVIEWS, &JANE, "{}").await.json();
-        assert_eq!(told["status"]["userInfo"], jane(), "{own}");
+        let response = wire.post(REVIEWS, &json!({})).await.json();
+        assert_eq!(response["status"]["userInfo"]["username"], own);
+        let response = wire.send(Method::POST, REVIEWS, &JANE, "{}").await.json();
+        assert_eq!(response["status"]["userInfo"], jane(), "{own}");
         let secret = json!({"metadata": {"name": format!("s-{round}")}}).to_string();
         let secrets = "/api/v1/namespaces/default/secrets";
         let made = wire.send(Method::POST, secrets, &JANE, &secret).await;
@@ -73,8 +73,8 @@ pub(super) async fn reviews_and_webhooks_are_told_who_it_is(cluster: &Cluster) {
     }
 }
 
-/// What nobody is named for was once ignored, and done as whoever asked.
-pub(super) async fn an_impersonation_of_nobody_is_refused(cluster: &Cluster) {
+/// Impersonation headers without a user were ignored, and the request was carried out as the caller.
+pub(super) async fn impersonation_without_a_user_is_refused(cluster: &Cluster) {
     for (mut wire, own) in ports(cluster).await {
         for (header, listed) in [
             (("impersonate-group", "dev"), "{Group  dev    }"),
@@ -88,12 +88,12 @@ pub(super) async fn an_impersonation_of_nobody_is_refused(cluster: &Cluster) {
             ),
         ] {
             let path = "/api/v1/namespaces/default";
-            let told = wire.send(Method::GET, path, &[header], "").await;
-            assert_eq!(told.status, StatusCode::BAD_REQUEST, "{own} {header:?}");
-            let told = told.json();
-            assert_eq!(told["reason"], "BadRequest");
+            let response = wire.send(Method::GET, path, &[header], "").await;
+            assert_eq!(response.status, StatusCode::BAD_REQUEST, "{own} {header:?}");
+            let received = response.json();
+            assert_eq!(received["reason"], "BadRequest");
             let expect = format!("requested [{listed}] without impersonating a user");
-            assert_eq!(told["message"], expect, "{own}");
+            assert_eq!(received["message"], expect, "{own}");
         }
     }
 }

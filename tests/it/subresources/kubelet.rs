@@ -27,15 +27,15 @@ pub(super) async fn what_needs_a_kubelet_says_so(cluster: &Cluster) {
         (&["attach", "p"], "attach"),
         (&["port-forward", "pod/p", "1:1"], "portforward"),
     ] {
-        let told = cluster.kubectl.run_failing(args).await;
+        let output = cluster.kubectl.run_failing(args).await;
         assert!(
-            told.contains(&format!("{part} needs a kubelet")),
-            "{args:?}: {told}"
+            output.contains(&format!("{part} needs a kubelet")),
+            "{args:?}: {output}"
         );
-        assert!(told.contains("runs no containers"), "{args:?}: {told}");
+        assert!(output.contains("runs no containers"), "{args:?}: {output}");
     }
-    let told = cluster.kubectl.run_failing(&["logs", "q"]).await;
-    assert!(told.contains("pods \"q\" not found"), "{told}");
+    let output = cluster.kubectl.run_failing(&["logs", "q"]).await;
+    assert!(output.contains("pods \"q\" not found"), "{output}");
 
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},

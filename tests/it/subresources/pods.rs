@@ -30,9 +30,9 @@ fn node(name: &str) -> Value {
 pub(super) async fn a_scheduler_binds(cluster: &Cluster) {
     cluster.create(&pod("p")).await;
     let path = format!("{PODS}/p/binding");
-    let told = cluster.post(&path, &binding("p", "n1")).await;
+    let response = cluster.post(&path, &binding("p", "n1")).await;
     assert_eq!(
-        (&told["kind"], &told["status"]),
+        (&response["kind"], &response["status"]),
         (&json!("Status"), &json!("Success"))
     );
     let now = cluster.get(&["pod", "p"]).await;
@@ -50,19 +50,19 @@ pub(super) async fn a_scheduler_binds(cluster: &Cluster) {
         .await;
     assert_eq!(selected["items"].as_array().map(Vec::len), Some(1));
 
-    let told = cluster.refused(&path, &binding("p", "n2")).await;
+    let message = cluster.refused(&path, &binding("p", "n2")).await;
     let expect = "Operation cannot be fulfilled on pods/binding \"p\": pod p is already assigned to \
                   node \"n1\"";
-    assert!(told.contains(expect), "{told}");
-    let told = cluster.refused(&path, &binding("q", "n2")).await;
+    assert!(message.contains(expect), "{message}");
+    let message = cluster.refused(&path, &binding("q", "n2")).await;
     assert!(
-        told.contains("name in URL does not match name in Binding object"),
-        "{told}"
+        message.contains("name in URL does not match name in Binding object"),
+        "{message}"
     );
-    let told = cluster
+    let message = cluster
         .refused(&format!("{PODS}/q/binding"), &binding("q", "n1"))
         .await;
-    assert!(told.contains("pods \"q\" not found"), "{told}");
+    assert!(message.contains("pods \"q\" not found"), "{message}");
 
     cluster.create(&pod("q")).await;
     let bindings = "/api/v1/namespaces/default/bindings";
@@ -73,8 +73,11 @@ pub(super) async fn a_scheduler_binds(cluster: &Cluster) {
     assert_eq!(cluster.get(&["pod", "q"]).await["spec"]["nodeName"], "n1");
     let mut gone = binding("q", "n1");
     gone["metadata"]["uid"] = "another".into();
-    let told = cluster.refused(bindings, &gone).await;
-    assert!(told.contains("UID in precondition: another"), "{told}");
+    let message = cluster.refused(bindings, &gone).await;
+    assert!(
+        message.contains("UID in precondition: another"),
+        "{message}"
+    );
 }
 
 /// A pod that runs on a node and is ready.
@@ -114,10 +117,10 @@ pub(super) async fn an_eviction_asks_the_budget(cluster: &Cluster) {
         1
     );
     let pods: Api<Pod> = Api::default_namespaced(cluster.client().await);
-    let told = pods.evict("a", &EvictParams::default()).await;
-    assert!(told.is_ok_and(|status| status.is_success()));
-    let told = cluster.kubectl.run_failing(&["get", "pod", "a"]).await;
-    assert!(told.contains("not found"), "{told}");
+    let evicted = pods.evict("a", &EvictParams::default()).await;
+    assert!(evicted.is_ok_and(|status| status.is_success()));
+    let output = cluster.kubectl.run_failing(&["get", "pod", "a"]).await;
+    assert!(output.contains("not found"), "{output}");
     let status = &cluster.get(&["pdb", "web"]).await["status"];
     assert_eq!(status["disruptionsAllowed"], 0);
     assert!(status["disruptedPods"]["a"].is_string(), "{status}");
@@ -142,10 +145,11 @@ pub(super) async fn an_eviction_asks_the_budget(cluster: &Cluster) {
     cluster.create(&two).await;
     let answer = wire.send(Method::POST, &path("b"), &json, &body).await;
     assert_eq!(answer.status, 500);
-    let told = answer.json()["message"].clone();
+    let message = answer.json()["message"].clone();
     assert!(
-        told.as_str()
-            .is_some_and(|told| told.contains("more than one PodDisruptionBudget"))
+        message
+            .as_str()
+            .is_some_and(|message| message.contains("more than one PodDisruptionBudget"))
     );
     cluster.kubectl.run(&["delete", "pdb", "two"]).await;
 
@@ -158,8 +162,8 @@ pub(super) async fn an_eviction_asks_the_budget(cluster: &Cluster) {
         .report("pod", "c", &json!({"phase": "Pending"}))
         .await;
     cluster.post(&path("c"), &eviction("c")).await;
-    let told = cluster.refused(&path("d"), &eviction("d")).await;
-    assert!(told.contains("pods \"d\" not found"), "{told}");
+    let message = cluster.refused(&path("d"), &eviction("d")).await;
+    assert!(message.contains("pods \"d\" not found"), "{message}");
 }
 
 pub(super) async fn kubectl_drains(cluster: &Cluster) {
@@ -171,8 +175,8 @@ pub(super) async fn kubectl_drains(cluster: &Cluster) {
     }
     budget(cluster, "web", 2).await;
     let args = ["drain", "n", "--dry-run=none", "--force", "--timeout=20s"];
-    let told = cluster.kubectl.run(&args).await;
-    assert!(told.contains("node/n drained"), "{told}");
+    let output = cluster.kubectl.run(&args).await;
+    assert!(output.contains("node/n drained"), "{output}");
     let pods = cluster.get(&["pods"]).await;
     assert_eq!(pods["items"], json!([]));
     let now = cluster.get(&["node", "n"]).await;
@@ -184,10 +188,10 @@ pub(super) async fn kubectl_drains(cluster: &Cluster) {
 
     running(cluster, "c").await;
     let args = ["drain", "n", "--force", "--timeout=1s"];
-    let told = cluster.kubectl.run_failing(&args).await;
+    let output = cluster.kubectl.run_failing(&args).await;
     assert!(
-        told.contains("it would violate the pod's disruption budget"),
-        "{told}"
+        output.contains("it would violate the pod's disruption budget"),
+        "{output}"
     );
 }
 
@@ -222,10 +226,10 @@ pub(super) async fn containers_are_added_and_resized(cluster: &Cluster) {
         "-p",
         remove,
     ];
-    let told = kubectl.run_failing(&args).await;
+    let output = kubectl.run_failing(&args).await;
     assert!(
-        told.contains("existing ephemeral containers \"look\" may not be removed"),
-        "{told}"
+        output.contains("existing ephemeral containers \"look\" may not be removed"),
+        "{output}"
     );
 
     let resources = |requests: Value| {
@@ -243,30 +247,30 @@ pub(super) async fn containers_are_added_and_resized(cluster: &Cluster) {
     );
     assert_eq!(now["metadata"]["generation"], 3);
     let patch = resources(json!({"nvidia.com/gpu": "1"}));
-    let told = kubectl
+    let output = kubectl
         .run_failing(&["patch", "pod", "p", "--subresource=resize", "-p", &patch])
         .await;
     assert!(
-        told.contains("only cpu and memory resources are mutable"),
-        "{told}"
+        output.contains("only cpu and memory resources are mutable"),
+        "{output}"
     );
     let patch = resources(json!({"cpu": "-1"}));
-    let told = kubectl
+    let output = kubectl
         .run_failing(&["patch", "pod", "p", "--subresource=resize", "-p", &patch])
         .await;
     assert!(
-        told.contains("must be greater than or equal to 0"),
-        "{told}"
+        output.contains("must be greater than or equal to 0"),
+        "{output}"
     );
     let probed = json!({"name": "A B", "image": "i", "livenessProbe": {"exec": {}}});
     let patch = json!({"spec": {"ephemeralContainers": [probed]}}).to_string();
     let part = "--subresource=ephemeralcontainers";
-    let told = kubectl
+    let output = kubectl
         .run_failing(&["patch", "pod", "p", part, "-p", &patch])
         .await;
-    assert!(told.contains("a lowercase RFC 1123 label"), "{told}");
+    assert!(output.contains("a lowercase RFC 1123 label"), "{output}");
     assert!(
-        told.contains("livenessProbe: Forbidden: cannot be set for an Ephemeral Container"),
-        "{told}"
+        output.contains("livenessProbe: Forbidden: cannot be set for an Ephemeral Container"),
+        "{output}"
     );
 }

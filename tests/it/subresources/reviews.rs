@@ -6,13 +6,16 @@ use super::Cluster;
 
 pub(super) async fn kubectl_asks_who_and_what(cluster: &Cluster) {
     let kubectl = &cluster.kubectl;
-    let told = kubectl.run(&["auth", "whoami", "-o", "json"]).await;
-    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
-    assert_eq!(told["status"]["userInfo"]["username"], "kubernetes-admin");
-    let groups = &told["status"]["userInfo"]["groups"];
+    let output = kubectl.run(&["auth", "whoami", "-o", "json"]).await;
+    let response: serde_json::Value = serde_json::from_str(&output).expect("JSON");
+    assert_eq!(
+        response["status"]["userInfo"]["username"],
+        "kubernetes-admin"
+    );
+    let groups = &response["status"]["userInfo"]["groups"];
     assert_eq!(groups, &json!(["system:masters", "system:authenticated"]));
-    let told = kubectl.run(&["auth", "whoami"]).await;
-    assert!(told.contains("kubernetes-admin"), "{told}");
+    let output = kubectl.run(&["auth", "whoami"]).await;
+    assert!(output.contains("kubernetes-admin"), "{output}");
 
     for args in [
         &["auth", "can-i", "create", "deployments.apps"][..],
@@ -30,52 +33,52 @@ pub(super) async fn kubectl_asks_who_and_what(cluster: &Cluster) {
         "--as=jane",
         "--as-group=dev",
     ];
-    let told: serde_json::Value = serde_json::from_str(&kubectl.run(&args).await).expect("JSON");
+    let output: serde_json::Value = serde_json::from_str(&kubectl.run(&args).await).expect("JSON");
     let jane = json!({"username": "jane", "groups": ["dev", "system:authenticated"]});
-    assert_eq!(told["status"]["userInfo"], jane);
+    assert_eq!(output["status"]["userInfo"], jane);
     let args = ["get", "pods", "--as=system:anonymous"];
-    let told = kubectl.run_failing(&args).await;
+    let output = kubectl.run_failing(&args).await;
     assert!(
-        told.contains("forbidden: User \"system:anonymous\" cannot"),
-        "{told}"
+        output.contains("forbidden: User \"system:anonymous\" cannot"),
+        "{output}"
     );
-    let told = kubectl.run(&["auth", "can-i", "--list"]).await;
-    assert!(told.contains("*.*") && told.contains("[*]"), "{told}");
+    let output = kubectl.run(&["auth", "can-i", "--list"]).await;
+    assert!(output.contains("*.*") && output.contains("[*]"), "{output}");
 }
 
 pub(super) async fn others_are_asked_about(cluster: &Cluster) {
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let review = |groups: &str| {
         json!({"spec": {
-            "user": "somebody", "groups": [groups],
+            "user": "a-user", "groups": [groups],
             "resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "default"},
         }})
     };
-    let told = cluster.post(path, &review("system:authenticated")).await;
-    assert_eq!(told["kind"], "SubjectAccessReview");
-    assert_eq!(told["status"]["allowed"], true, "{told}");
-    assert_eq!(told["spec"]["user"], "somebody");
-    let told = cluster.post(path, &review("system:unauthenticated")).await;
-    assert_eq!(told["status"]["allowed"], false, "{told}");
-    assert_eq!(told["status"]["reason"], "a credential is needed");
+    let response = cluster.post(path, &review("system:authenticated")).await;
+    assert_eq!(response["kind"], "SubjectAccessReview");
+    assert_eq!(response["status"]["allowed"], true, "{response}");
+    assert_eq!(response["spec"]["user"], "a-user");
+    let response = cluster.post(path, &review("system:unauthenticated")).await;
+    assert_eq!(response["status"]["allowed"], false, "{response}");
+    assert_eq!(response["status"]["reason"], "a credential is needed");
 
     let local = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
-    let told = cluster.post(local, &review("system:authenticated")).await;
-    assert_eq!(told["status"]["allowed"], true, "{told}");
-    let told = cluster
-        .refused(path, &json!({"spec": {"user": "somebody"}}))
+    let response = cluster.post(local, &review("system:authenticated")).await;
+    assert_eq!(response["status"]["allowed"], true, "{response}");
+    let message = cluster
+        .refused(path, &json!({"spec": {"user": "a-user"}}))
         .await;
     assert!(
-        told.contains("exactly one of nonResourceAttributes or resourceAttributes"),
-        "{told}"
+        message.contains("exactly one of nonResourceAttributes or resourceAttributes"),
+        "{message}"
     );
 
-    let told = cluster
+    let output = cluster
         .kubectl
         .run(&["get", "--raw", "/apis/authorization.k8s.io/v1"])
         .await;
-    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
-    let resource = &told["resources"][0];
+    let response: serde_json::Value = serde_json::from_str(&output).expect("JSON");
+    let resource = &response["resources"][0];
     assert_eq!(resource["name"], "localsubjectaccessreviews");
     assert_eq!(resource["verbs"], json!(["create"]));
     assert!(

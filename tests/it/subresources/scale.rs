@@ -51,13 +51,16 @@ pub(super) async fn kubectl_scales(cluster: &Cluster) {
             "name",
             "namespace",
         ] {
-            let (told, own) = (&scale["metadata"][member], &object["metadata"][member]);
-            assert!(told.is_string() && told == own, "{kind} {member}: {told}");
+            let (received, own) = (&scale["metadata"][member], &object["metadata"][member]);
+            assert!(
+                received.is_string() && received == own,
+                "{kind} {member}: {received}"
+            );
         }
-        let told = kubectl
+        let output = kubectl
             .run(&["scale", resource, &name, "--replicas=5"])
             .await;
-        assert!(told.ends_with("scaled\n"), "{told}");
+        assert!(output.ends_with("scaled\n"), "{output}");
         let now = cluster.get(&[resource, &name]).await;
         assert_eq!(now["spec"]["replicas"], 5, "{kind}");
         let generation = |object: &Value| object["metadata"]["generation"].as_i64();
@@ -73,8 +76,11 @@ pub(super) async fn kubectl_scales(cluster: &Cluster) {
             "--replicas=1",
             "--current-replicas=4",
         ];
-        let told = kubectl.run_failing(&current).await;
-        assert!(told.contains("Expected replicas to be 4, was 5"), "{told}");
+        let output = kubectl.run_failing(&current).await;
+        assert!(
+            output.contains("Expected replicas to be 4, was 5"),
+            "{output}"
+        );
         let current = [
             "scale",
             resource,
@@ -126,11 +132,14 @@ pub(super) async fn a_scale_is_written_on_conditions(cluster: &Cluster) {
 
     let answer = wire.send(Method::PUT, path, &json, &three).await;
     assert_eq!(answer.status, 409, "its version is old");
-    let told = answer.json()["message"]
+    let message = answer.json()["message"]
         .as_str()
         .unwrap_or_default()
         .to_owned();
-    assert!(told.contains("the object has been modified"), "{told}");
+    assert!(
+        message.contains("the object has been modified"),
+        "{message}"
+    );
     let other = with(&|scale| {
         scale["metadata"]["resourceVersion"] = "".into();
         scale["metadata"]["uid"] = "another".into();
@@ -210,7 +219,7 @@ pub(super) async fn kube_scales(cluster: &Cluster) {
 pub(super) async fn custom_resources_scale(cluster: &Cluster) {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let scale = json!({
-        "specReplicasPath": ".spec.size.wanted", "statusReplicasPath": ".status.size",
+        "specReplicasPath": ".spec.size.desired", "statusReplicasPath": ".status.size",
         "labelSelectorPath": ".status.selector",
     });
     let version = json!({
@@ -241,7 +250,7 @@ pub(super) async fn custom_resources_scale(cluster: &Cluster) {
         json!({"apiVersion": "example.com/v1", "kind": "Herd", "metadata": metadata, "spec": spec})
     };
     cluster
-        .create(&herd("h", json!({"size": {"wanted": 3}})))
+        .create(&herd("h", json!({"size": {"desired": 3}})))
         .await;
     cluster
         .report("herd", "h", &json!({"size": 2, "selector": "app=h"}))
@@ -254,16 +263,16 @@ pub(super) async fn custom_resources_scale(cluster: &Cluster) {
         .run(&["scale", "herd", "h", "--replicas=7"])
         .await;
     let now = cluster.get(&["herd", "h"]).await;
-    assert_eq!(now["spec"], json!({"size": {"wanted": 7}}));
+    assert_eq!(now["spec"], json!({"size": {"desired": 7}}));
     assert_eq!(now["metadata"]["generation"], 2);
     cluster.create(&herd("n", json!({}))).await;
-    let told = cluster
+    let output = cluster
         .kubectl
         .run_failing(&["get", "herd", "n", "--subresource=scale"])
         .await;
     assert!(
-        told.contains("the spec replicas field \".spec.size.wanted\" does not exist"),
-        "{told}"
+        output.contains("the spec replicas field \".spec.size.desired\" does not exist"),
+        "{output}"
     );
 }
 
@@ -278,8 +287,8 @@ pub(super) async fn kubectl_autoscales(cluster: &Cluster) {
         "--max=4",
         "--cpu-percent=70",
     ];
-    let told = cluster.kubectl.run(&args).await;
-    assert!(told.contains("autoscaled"), "{told}");
+    let output = cluster.kubectl.run(&args).await;
+    assert!(output.contains("autoscaled"), "{output}");
     let newer = cluster.get(&["hpa", "d"]).await;
     assert_eq!(newer["apiVersion"], "autoscaling/v2");
     let metric = &newer["spec"]["metrics"][0]["resource"];

@@ -37,9 +37,9 @@ fn claims(token: &str) -> Value {
 
 async fn review(cluster: &Cluster, token: &str, audiences: &[&str]) -> Value {
     let spec = json!({"token": token, "audiences": audiences});
-    let told = cluster.post(REVIEWS, &json!({"spec": spec})).await;
-    assert_eq!(told["kind"], "TokenReview");
-    told["status"].clone()
+    let response = cluster.post(REVIEWS, &json!({"spec": spec})).await;
+    assert_eq!(response["kind"], "TokenReview");
+    response["status"].clone()
 }
 
 pub(super) async fn an_account_gets_in_with_its_token(cluster: &Cluster) {
@@ -67,8 +67,8 @@ pub(super) async fn an_account_gets_in_with_its_token(cluster: &Cluster) {
     std::fs::write(&path, config.to_string()).expect("it can be written");
     let robot = Kubectl::new(&path);
     let args = ["auth", "whoami", "-o", "json", "--token", token];
-    let told: Value = serde_json::from_str(&robot.run(&args).await).expect("JSON");
-    let info = &told["status"]["userInfo"];
+    let output: Value = serde_json::from_str(&robot.run(&args).await).expect("JSON");
+    let info = &output["status"]["userInfo"];
     assert_eq!(info["username"], "system:serviceaccount:default:robot");
     assert_eq!(info["uid"], uid);
     let groups = [
@@ -100,22 +100,22 @@ pub(super) async fn an_account_gets_in_with_its_token(cluster: &Cluster) {
     assert_eq!(lasts(&claims(elsewhere.trim())), 600);
     let status = status_with(&cluster.server, elsewhere.trim(), Protocol::Http2).await;
     assert_eq!(status, 401, "it is for others");
-    let told = review(cluster, elsewhere.trim(), &["vault", "other"]).await;
+    let response = review(cluster, elsewhere.trim(), &["vault", "other"]).await;
     assert_eq!(
-        (&told["authenticated"], &told["audiences"]),
+        (&response["authenticated"], &response["audiences"]),
         (&json!(true), &json!(["vault"]))
     );
-    let told = review(cluster, elsewhere.trim(), &[]).await;
-    assert!(told["authenticated"].is_null(), "{told}");
-    let why = told["error"].as_str().unwrap_or_default();
+    let response = review(cluster, elsewhere.trim(), &[]).await;
+    assert!(response["authenticated"].is_null(), "{response}");
+    let why = response["error"].as_str().unwrap_or_default();
     assert!(
         why.starts_with("token audiences [\"vault\"] is invalid for the target"),
         "{why}"
     );
 
-    let told = review(cluster, token, &[]).await;
+    let response = review(cluster, token, &[]).await;
     assert_eq!(
-        told["user"]["username"],
+        response["user"]["username"],
         "system:serviceaccount:default:robot"
     );
     assert_eq!(
@@ -156,16 +156,19 @@ pub(super) async fn a_token_is_bound_to_an_object(cluster: &Cluster) {
         let reference = json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid});
         request(json!({"audiences": [], "boundObjectRef": reference}))
     };
-    let told = cluster.post(&path, &bound("Pod", "p", &uid)).await;
-    assert_eq!(told["kind"], "TokenRequest");
-    assert_eq!(told["metadata"]["name"], "robot");
-    assert!(told["status"]["expirationTimestamp"].is_string(), "{told}");
-    let token = told["status"]["token"].as_str().expect("a token");
+    let response = cluster.post(&path, &bound("Pod", "p", &uid)).await;
+    assert_eq!(response["kind"], "TokenRequest");
+    assert_eq!(response["metadata"]["name"], "robot");
+    assert!(
+        response["status"]["expirationTimestamp"].is_string(),
+        "{response}"
+    );
+    let token = response["status"]["token"].as_str().expect("a token");
     let said = claims(token)["kubernetes.io"].clone();
     assert_eq!(said["pod"], json!({"name": "p", "uid": uid}));
     assert_eq!(said["node"], json!({"name": "n"}));
-    let told = review(cluster, token, &[]).await;
-    let extra = &told["user"]["extra"];
+    let response = review(cluster, token, &[]).await;
+    let extra = &response["user"]["extra"];
     assert_eq!(extra["authentication.kubernetes.io/pod-name"], json!(["p"]));
     assert_eq!(extra["authentication.kubernetes.io/pod-uid"], json!([uid]));
     assert_eq!(
@@ -190,26 +193,26 @@ pub(super) async fn a_token_is_bound_to_an_object(cluster: &Cluster) {
              minutes",
         ),
     ] {
-        let told = cluster.refused(&path, &body).await;
-        assert!(told.contains(expect), "{told}");
+        let message = cluster.refused(&path, &body).await;
+        assert!(message.contains(expect), "{message}");
     }
-    let told = cluster
-        .refused(&format!("{ACCOUNTS}/nobody/token"), &request(json!({})))
+    let message = cluster
+        .refused(&format!("{ACCOUNTS}/missing/token"), &request(json!({})))
         .await;
     assert!(
-        told.contains("serviceaccounts \"nobody\" not found"),
-        "{told}"
+        message.contains("serviceaccounts \"missing\" not found"),
+        "{message}"
     );
     cluster.create(&account("another")).await;
-    let told = cluster
+    let message = cluster
         .refused(
             &format!("{ACCOUNTS}/another/token"),
             &bound("Pod", "p", &uid),
         )
         .await;
     assert!(
-        told.contains("to pod running with different serviceaccount name."),
-        "{told}"
+        message.contains("to pod running with different serviceaccount name."),
+        "{message}"
     );
 
     assert_eq!(
@@ -228,13 +231,13 @@ pub(super) async fn a_token_is_bound_to_an_object(cluster: &Cluster) {
 pub(super) async fn keys_are_shown(cluster: &Cluster) {
     let mut wire = cluster.server.admin(Protocol::Http2).await;
     let path = "/.well-known/openid-configuration";
-    let told = cluster.kubectl.run(&["get", "--raw", path]).await;
-    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let output = cluster.kubectl.run(&["get", "--raw", path]).await;
+    let response: Value = serde_json::from_str(&output).expect("JSON");
     assert_eq!(
-        told["issuer"],
+        response["issuer"],
         "https://kubernetes.default.svc.cluster.local"
     );
-    let uri = told["jwks_uri"].as_str().expect("where the keys are");
+    let uri = response["jwks_uri"].as_str().expect("where the keys are");
     assert_eq!(
         uri,
         format!("https://{}/openid/v1/jwks", cluster.server.secure())

@@ -325,7 +325,7 @@ fn cycles_are_found_through_imports_paths_and_reexports() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("a.rs -> b.rs  (crate::B)"), "{found:?}");
     assert!(found[0].contains("b.rs -> a.rs"), "{found:?}");
-    // A module in a folder, and a constant of the parent that is imported through a group.
+    // A module in a directory, and a constant of the parent that is imported through a group.
     let files = [
         ("lib.rs", "mod c;"),
         (

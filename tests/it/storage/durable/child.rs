@@ -1,5 +1,5 @@
-//! A second process: this test binary again, told by its environment to work on a data directory
-//! until it is killed.
+//! A second process: this test binary again, which works on the data directory in its environment until it is
+//! killed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -129,7 +129,7 @@ async fn write(store: Arc<dyn Storage>, writer: u64, rounds: u64) {
             }
         };
         let Outcome::Done(made) = outcome else {
-            panic!("nobody else writes {at}: {outcome:?}");
+            panic!("no other process writes {at}: {outcome:?}");
         };
         if given.is_some() {
             acknowledge(&at, made, value.as_deref());

@@ -169,7 +169,7 @@ async fn a_second_process_is_refused() {
     writing.kill();
     let store = reopen(directory.path());
     assert_in_use(directory.path());
-    // Lists that nobody waits for any more still read when the store is dropped.
+    // Abandoned lists still read when the store is dropped.
     for _ in 0..50 {
         let listing = store.list(ListRequest {
             prefix: key("/pods/"),

@@ -73,7 +73,7 @@ async fn intervals_and_shutdown_flush() {
         assert_eq!(
             copy.current_revision().await.unwrap(),
             made,
-            "flushed when told to stop"
+            "flushed at shutdown"
         );
         assert!(
             list(&copy, "/pods/", Some(made)).await.is_ok(),

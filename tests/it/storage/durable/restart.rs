@@ -7,7 +7,7 @@ use watchet::storage::embedded::Durability;
 use watchet::storage::{Expect, Outcome, Put};
 
 use super::super::model::{Model, step};
-use super::super::support::{Follow, Maintained, bytes, create, key, told, update};
+use super::super::support::{Follow, Maintained, bytes, create, describe, key, update};
 use super::{reopen, reopen_with};
 use watchet_test_util::seeds::seed_or;
 
@@ -47,13 +47,13 @@ async fn a_watch_resumes_after_a_restart() {
     let second = update(&store, "/pods/ns/a", first, "two").await;
     let mut watch = Follow::open(&store, "/pods/", second).await;
     drop(store);
-    // A watch that nobody reads does not keep the directory; it ends with an error.
+    // A watch that is not read does not keep the directory locked; it ends with an error.
     let store = reopen(directory.path());
     assert!(watch.batch().await.is_err());
     let mut resumed = Follow::open(&store, "/pods/", first).await;
     update(&store, "/pods/ns/a", second, "three").await;
     assert_eq!(
-        told(&resumed.events(2).await),
+        describe(&resumed.events(2).await),
         ["/pods/ns/a=two was one", "/pods/ns/a=three was two"]
     );
 }
@@ -75,12 +75,15 @@ async fn deadlines_survive_a_restart() {
     let store = reopen(directory.path());
     let _maintained = Maintained::start(&store);
     let mut watch = Follow::open(&store, "/events/", made).await;
-    assert_eq!(told(&watch.events(1).await), ["/events/ns/a=- was brief"]);
+    assert_eq!(
+        describe(&watch.events(1).await),
+        ["/events/ns/a=- was brief"]
+    );
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn nobody_else_can_read_the_files() {
+async fn only_the_owner_can_read_the_files() {
     use std::os::unix::fs::PermissionsExt as _;
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("made/by/open");
