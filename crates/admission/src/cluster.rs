@@ -1,4 +1,4 @@
-//! What admission has to know of the cluster beyond the write itself; told by whoever has it.
+//! The cluster as admission reads and writes it; the server implements the trait.
 
 use std::sync::Arc;
 
@@ -14,33 +14,33 @@ use watchet_auth::Authorizer;
 /// The same resource in another version or group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Equivalent {
-    /// Its name there.
+    /// The resource.
     pub resource: GroupVersionResource,
-    /// Its kind there.
+    /// The kind.
     pub kind: GroupVersionKind,
 }
 
 /// Which objects are the parameters of a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParamQuery {
-    /// The one of this name.
+    /// The object with this name.
     Name(String),
-    /// Those that this selects.
+    /// The objects that match the selector.
     Selector(LabelSelector),
 }
 
-/// Why the parameters of a policy cannot be had.
+/// The parameters of a policy cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParamError {
     /// No such kind is served.
     #[error("failed to find resource referenced by paramKind: '{0}'")]
     NoSuchKind(String),
-    /// The kind lives in namespaces, and there is none to look into.
+    /// The kind is namespaced, and neither the binding nor the write has a namespace.
     #[error(
         "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
     )]
     NoNamespace,
-    /// The kind lives in no namespace, and the binding names one.
+    /// The kind is cluster-scoped, and the binding names a namespace.
     #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
     NeedlessNamespace,
     /// They cannot be read.
@@ -73,14 +73,14 @@ pub struct Mapping {
     pub is_namespaced: bool,
 }
 
-/// What is known of a namespace.
+/// The state of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamespaceState {
     /// There is no such namespace.
     Absent,
-    /// It takes new objects.
+    /// New objects can be created in it.
     Active,
-    /// It is being deleted, and takes no new objects.
+    /// It is being deleted; no new objects can be created in it.
     Terminating,
 }
 
@@ -147,13 +147,13 @@ pub enum MutationError {
 /// The cluster.
 #[async_trait]
 pub trait Cluster: Send + Sync {
-    /// The namespace of this name.
+    /// Returns the namespace `name`.
     ///
     /// # Errors
     /// It cannot be read.
     async fn namespace(&self, name: &str) -> Result<Option<Value>, ClusterError>;
 
-    /// Returns the state of a namespace. Of one that this server has just deleted it is the latest.
+    /// Returns the state of a namespace; the latest state if this server has just deleted it.
     ///
     /// # Errors
     /// It cannot be read.
@@ -219,19 +219,19 @@ pub trait Cluster: Send + Sync {
     /// Returns the authorizer of requests, for plugins and expressions.
     fn authorizer(&self) -> Arc<dyn Authorizer>;
 
-    /// What else `resource` is served as, for rules that name that.
+    /// Returns the other groups and versions that `resource` is served in.
     fn equivalents(&self, resource: &GroupVersionResource) -> Vec<Equivalent>;
 
-    /// `object` in the form of `kind`, which is an equivalent's.
+    /// Converts `object` to `kind`, the kind of an equivalent resource.
     ///
     /// # Errors
     /// It cannot be converted.
     async fn convert(&self, object: Value, kind: &GroupVersionKind) -> Result<Value, String>;
 
-    /// `object` after `patch`, with the defaults that it has got a place for by that.
+    /// Applies `patch` to `object`, and defaults the result.
     ///
     /// # Errors
-    /// The patch cannot be applied, or leaves no object of `kind`.
+    /// The patch cannot be applied, or its result is no object of `kind`.
     async fn patched(
         &self,
         write: &AdmissionRequest<'_>,
@@ -252,16 +252,16 @@ pub trait Cluster: Send + Sync {
         mutation: Mutation,
     ) -> Result<Value, MutationError>;
 
-    /// The parameters of a policy: objects of `kind` that `query` means, in `given`, the namespace that the binding
-    /// names, else, if they live in one, in that of the write.
+    /// Returns the parameters of a policy: the objects of `kind` that match `query`. If the kind is namespaced, they are
+    /// in the namespace that the binding names (`binding_namespace`), else in that of the write.
     ///
     /// # Errors
     /// See [`ParamError`].
     async fn params(
         &self,
         kind: &GroupVersionKind,
-        given: &str,
-        of_write: &str,
+        binding_namespace: &str,
+        write_namespace: &str,
         query: &ParamQuery,
     ) -> Result<Vec<Value>, ParamError>;
 }

@@ -1,4 +1,4 @@
-//! Why a write was not admitted, and the `Status` that a client is told; in upstream's words.
+//! The errors of admission and their `Status`, with upstream's messages.
 
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ pub enum Unavailable {
 /// A write was not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionError {
-    /// A webhook or a policy said no, in these words.
+    /// A webhook or a policy denied the write.
     #[error("{}", .0.message)]
     Denied(Box<Status>),
-    /// 400: a webhook that does more than answer cannot be asked about a write that is none.
+    /// 400: a webhook with side effects cannot be called for a dry run.
     #[error("admission webhook {webhook:?} does not support dry run")]
     DryRun {
         /// Its name.
@@ -47,25 +47,25 @@ pub enum AdmissionError {
         /// Machine-readable reasons, e.g. `NamespaceTerminating`.
         causes: Vec<StatusCause>,
     },
-    /// 403: the server has just started, and its storage does not tell of the configurations.
+    /// 403: the server has just started, and cannot read the configurations from storage.
     #[error("not yet ready to handle request")]
     NotReady,
-    /// 404: the namespace of the write is gone.
+    /// 404: the namespace of the write does not exist.
     #[error("namespaces {namespace:?} not found")]
     NoNamespace {
         /// Its name.
         namespace: String,
     },
-    /// 422: a plugin found something wrong with the object.
+    /// 422: a plugin found the object invalid.
     #[error("{}", Status::invalid(.group, .kind, .name, .causes).message)]
     Invalid {
         /// The kind's group.
         group: String,
         /// The kind.
         kind: String,
-        /// Which.
+        /// The name of the object.
         name: String,
-        /// One entry a problem.
+        /// One cause per problem.
         causes: Vec<StatusCause>,
     },
     /// The cluster cannot be read now; the client can try again. Its status is that of any such read.
@@ -74,7 +74,7 @@ pub enum AdmissionError {
     /// 500 without a reason: an error that upstream does not map to a status.
     #[error("{0}")]
     Failed(String),
-    /// 500: a webhook could not be called, or said what cannot be understood.
+    /// 500: a webhook could not be called, or its response is invalid.
     #[error("Internal error occurred: {0}")]
     Internal(String),
 }
@@ -95,7 +95,7 @@ impl AdmissionError {
         self
     }
 
-    /// What a client is told.
+    /// Returns the response to the client.
     pub fn status(&self) -> Status {
         let text = self.to_string();
         match self {

@@ -1,6 +1,6 @@
-//! Admission: what may change a write, and what may refuse it, before it is stored: webhooks that are
-//! called over HTTPS, and policies in CEL. It is told what the write is and what the configurations are;
-//! it reads no storage, knows no verb's flow and speaks to no client of this server.
+//! The admission chain: in-process plugins, policies in CEL and webhooks, which can change or deny a write before it is
+//! stored. The caller builds the [`AdmissionRequest`](request::AdmissionRequest), provides the configurations, and implements [`Cluster`](cluster::Cluster).
+//! The crate does not read storage.
 
 mod check;
 pub mod client;

@@ -1,5 +1,5 @@
-//! Whether a webhook or a policy is about a write, as far as that can be told without CEL: exempt
-//! resources, the namespace's labels, rules (also for equivalent resources), the object's labels.
+//! Matches a write against the constraints of a webhook or a policy: rules (also for equivalent resources), and the
+//! labels of the namespace and the object. Match conditions are evaluated later.
 
 use serde_json::Value;
 
@@ -10,29 +10,29 @@ use super::rules::Rule;
 use super::selector;
 use watchet_api::LabelSelector;
 
-/// What a webhook or a policy is about.
+/// The writes that a webhook or a policy applies to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Constraints {
     pub(super) rules: Vec<Rule>,
-    /// What is left out although a rule is about it.
+    /// Exclude matches of `rules`.
     pub(super) excluded: Vec<Rule>,
-    /// Whether a rule about another version of the same resource counts.
+    /// Whether rules for other versions of the same resource match.
     pub(super) equivalent: bool,
     pub(super) namespaces: LabelSelector,
     pub(super) objects: LabelSelector,
 }
 
-/// As what a write is looked at.
+/// The resource and the kind in which a write matched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Matched {
     pub(super) resource: GroupVersionResource,
     pub(super) kind: GroupVersionKind,
 }
 
-/// A write, and what was found out about it so far, for all who are asked whether it is theirs.
+/// Matches one write against the constraints of several webhooks or policies, and caches what it reads.
 #[derive(Debug)]
 pub(super) struct Matcher {
-    /// Of the write's namespace, once somebody selects by them.
+    /// The namespace of the write, once a selector needs its labels.
     namespace: Option<Value>,
     equivalents: Option<Vec<Equivalent>>,
 }
@@ -45,17 +45,17 @@ impl Matcher {
         }
     }
 
-    /// As what `write` is to be looked at by who has these constraints; `None`: it is not.
+    /// Returns the resource and kind in which `write` matches `constraints`; `None` if it does not.
     ///
     /// # Errors
-    /// The namespace is gone or cannot be read, and its labels would decide.
+    /// The result depends on the labels of the namespace, which does not exist or cannot be read.
     pub(super) async fn matches(
         &mut self,
         constraints: &Constraints,
         write: &AdmissionRequest<'_>,
         cluster: &dyn Cluster,
     ) -> Result<Option<Matched>, AdmissionError> {
-        // Rules first: they cost nothing, and what they do not name must not fail for its namespace.
+        // Rules first: they need no reads, and a write that they do not match must not fail for its namespace.
         let Some(matched) = self.by_rules(constraints, write, cluster) else {
             return Ok(None);
         };

@@ -1,5 +1,4 @@
-//! What a write is, as admission sees it: who does what to which object. Made by whoever carries the
-//! write out; nothing here decides.
+//! The attributes of a write that admission evaluates: the user, the operation, and the object.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,21 +8,21 @@ use serde_json::Value;
 use super::error::AdmissionError;
 use watchet_api::{AuditAnnotations, UserInfo, Warnings};
 
-/// What is done.
+/// The operation of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A new object, also of a subresource (pods/eviction).
+    /// The creation of an object, or of a subresource (pods/eviction).
     Create,
-    /// A PUT or PATCH.
+    /// A PUT or a PATCH.
     Update,
-    /// A DELETE, also one by one of a collection.
+    /// A DELETE; also each deletion of a deletecollection.
     Delete,
-    /// A connection to something in the object.
+    /// A connection to the object, such as an exec.
     Connect,
 }
 
 impl Operation {
-    /// Its name in rules and reviews.
+    /// Returns the name in rules and reviews.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -81,7 +80,7 @@ pub struct GroupVersionResource {
 }
 
 impl GroupVersionResource {
-    /// The plural name with its group, as errors name it.
+    /// Returns the plural name with its group, as in errors.
     pub fn qualified(&self) -> String {
         match self.group.is_empty() {
             true => self.resource.clone(),
@@ -102,7 +101,7 @@ pub struct GroupVersionKind {
 }
 
 impl GroupVersionKind {
-    /// What `object` says that it is.
+    /// Returns the kind of `object`.
     pub fn of(object: &Value) -> Self {
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
         let api_version = text("apiVersion");
@@ -145,9 +144,9 @@ impl fmt::Debug for RequestOptions<'_> {
 /// get them in the stored form.
 #[derive(Debug)]
 pub struct AdmissionRequest<'a> {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// To an object of which resource.
+    /// The resource of the object.
     pub resource: GroupVersionResource,
     /// The kind of the objects below; for some subresources another than the resource's.
     pub kind: GroupVersionKind,
@@ -155,21 +154,21 @@ pub struct AdmissionRequest<'a> {
     pub subresource: &'a str,
     /// Empty while it is still to be generated.
     pub name: &'a str,
-    /// Empty for what lives in none; of a namespace its own name, as upstream.
+    /// Empty for cluster-scoped objects; the name of a namespace for the namespace itself, as upstream.
     pub namespace: &'a str,
-    /// Who.
+    /// The user.
     pub user: &'a UserInfo,
-    /// Whether nothing will be stored.
+    /// True for a dry run.
     pub dry_run: bool,
-    /// Of the request.
+    /// The options of the request.
     pub options: RequestOptions<'a>,
-    /// Where warnings go.
+    /// Collects the warnings of the response.
     pub warnings: &'a Warnings,
     /// The audit annotations of the request.
     pub audit_annotations: &'a AuditAnnotations,
-    /// As it is to be stored; null for a delete.
+    /// The object to be stored; null for a delete.
     pub object: Cow<'a, Value>,
-    /// As it is stored; null for a create.
+    /// The stored object; null for a create.
     pub old_object: Cow<'a, Value>,
 }
 
@@ -194,7 +193,7 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// The name of the object; before it is generated, what it is generated from.
+    /// Returns the name of the object; before it is generated, its `generateName`.
     pub(super) fn shown_name(&self) -> &str {
         let metadata = &self.object["metadata"];
         let names = [
@@ -206,13 +205,13 @@ impl AdmissionRequest<'_> {
         names.find(|name| !name.is_empty()).unwrap_or("Unknown")
     }
 
-    /// Whether it is about namespaces themselves, which belong to no namespace although they carry one.
+    /// Returns true for namespaces, which are cluster-scoped although `namespace` is set.
     pub(super) fn is_of_namespaces(&self) -> bool {
         self.resource.group.is_empty() && self.resource.resource == "namespaces"
     }
 
-    /// Whether it is a question about who somebody is or what he may do. Policies are not asked about
-    /// those: one that refused them would lock everybody out.
+    /// Returns true for reviews of users and permissions. Policies are not evaluated for them, because one that
+    /// denies them would lock out all clients.
     pub(super) fn is_review(&self) -> bool {
         matches!(
             (&*self.resource.group, &*self.resource.resource),
@@ -242,7 +241,8 @@ impl AdmissionRequest<'_> {
             && POLICIES.contains(&&*self.resource.resource)
     }
 
-    /// Whether it is about what admission itself stands on: nobody may lock that door from inside.
+    /// Returns true for configurations of admission. Webhooks are not called for them, so that none can prevent its
+    /// own removal.
     pub(super) fn is_exempt(&self) -> bool {
         const WEBHOOKS: [&str; 2] = [
             "mutatingwebhookconfigurations",

@@ -72,15 +72,15 @@ impl Rule {
         }
     }
 
-    /// Whether it is about `write`, if that were one of `resource`.
+    /// Returns true if the rule matches `write` in the resource `resource`.
     pub(super) fn matches(
         &self,
         write: &AdmissionRequest<'_>,
         resource: &GroupVersionResource,
     ) -> bool {
-        let one_of = |wanted: &[String], is: &str| wanted.iter().any(|w| w == "*" || w == is);
-        let is_resource = |(wanted, subresource): &(String, String)| {
-            (wanted == "*" || *wanted == resource.resource)
+        let one_of = |expected: &[String], is: &str| expected.iter().any(|w| w == "*" || w == is);
+        let is_resource = |(expected, subresource): &(String, String)| {
+            (expected == "*" || *expected == resource.resource)
                 && (subresource == "*" || subresource == write.subresource)
         };
         self.has_scope(write)
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_and_their_subresources_are_told_apart() {
+    fn rules_distinguish_resources_and_subresources() {
         check(json!({"resources": ["pods"]}), "pods", true);
         check(json!({"resources": ["pods"]}), "pods/status", false);
         check(json!({"resources": ["pods/status"]}), "pods/status", true);

@@ -1,4 +1,4 @@
-//! Writes for this room's unit tests.
+//! Writes for the unit tests of this crate.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::request::{
 };
 use watchet_api::UserInfo;
 
-/// A write by an admin, of an object that says nothing.
+/// Returns a write of an object without spec by an admin.
 pub(super) fn write<'a>(
     operation: Operation,
     resource: &'a str,

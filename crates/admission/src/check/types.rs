@@ -1,6 +1,6 @@
-//! What a policy's expressions select that the types they are about do not have: warnings for its status, in
-//! the words of upstream's type checker. What has no type here, and what a function makes, is not looked
-//! into: an expression without a warning can still fail.
+//! Type checking of policies: warnings about fields that expressions select and that their types do not have, with the
+//! messages of upstream's type checker. The results of functions and values of unknown types are not checked, so an
+//! expression without a warning can still fail.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -13,29 +13,29 @@ use watchet_cel::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, S
 use watchet_cel::{Syntax, parse, truncated};
 use watchet_schema::{KindType, Shape, TypeRef};
 
-/// How many kinds are looked at; upstream's.
+/// How many kinds are checked; upstream's limit.
 const KINDS_MAX: usize = 10;
 
-/// How many bytes are told about one expression as it is of one kind, and about all of a policy.
+/// How many bytes the problems of an expression with one kind may have, and all warnings of a policy.
 const PROBLEMS_BYTES_MAX: usize = 4 << 10;
 const WARNINGS_BYTES_MAX: usize = 64 << 10;
 
-/// What types there are.
+/// The served types.
 pub trait Kinds {
-    /// The resources that are served.
+    /// Returns the served resources.
     fn resources(&self) -> Vec<GroupVersionResource>;
 
-    /// The kind of this resource, and its type.
+    /// Returns the kind of a resource and its type.
     fn of_resource(&self, resource: &GroupVersionResource) -> Option<(GroupVersionKind, KindType)>;
 
-    /// The type of this kind.
+    /// Returns the type of a kind.
     fn of_kind(&self, kind: &GroupVersionKind) -> Option<KindType>;
 }
 
-/// The warnings about a ValidatingAdmissionPolicy, as `status.typeChecking.expressionWarnings` has them.
+/// Returns the `status.typeChecking.expressionWarnings` of a ValidatingAdmissionPolicy.
 pub fn warnings(policy: &Value, kinds: &dyn Kinds) -> Vec<Value> {
     let spec = &policy["spec"];
-    let about = about(spec, kinds);
+    let matched = matched_kinds(spec, kinds);
     let of_params = &spec["paramKind"];
     let params = of_params
         .is_object()
@@ -47,19 +47,19 @@ pub fn warnings(policy: &Value, kinds: &dyn Kinds) -> Vec<Value> {
         ..GroupVersionKind::default()
     });
     let mut warnings = Vec::new();
-    let mut told_bytes = 0;
+    let mut warnings_bytes = 0;
     let validations = spec["validations"].as_array().into_iter().flatten();
     for (index, validation) in validations.enumerate() {
         for member in ["expression", "messageExpression"] {
             let Some(text) = validation[member].as_str() else {
                 continue;
             };
-            // What is no expression is refused elsewhere.
+            // Validation reports what cannot be parsed.
             let Ok(expression) = parse(text, &Syntax::default()) else {
                 continue;
             };
-            let mut told = Vec::new();
-            for (kind, object) in &about {
+            let mut texts = Vec::new();
+            for (kind, object) in &matched {
                 let types = [
                     ("object", Some(object)),
                     ("oldObject", Some(object)),
@@ -68,18 +68,18 @@ pub fn warnings(policy: &Value, kinds: &dyn Kinds) -> Vec<Value> {
                 ];
                 let problems = problems(text, &expression, &types);
                 if !problems.is_empty() {
-                    told.push(format!("{kind}: {problems}"));
+                    texts.push(format!("{kind}: {problems}"));
                 }
             }
-            if !told.is_empty() {
-                let told = told.join("\n");
-                told_bytes += told.len();
+            if !texts.is_empty() {
+                let text = texts.join("\n");
+                warnings_bytes += text.len();
                 warnings.push(json!({
                     "fieldRef": format!("spec.validations[{index}].{member}"),
-                    "warning": told,
+                    "warning": text,
                 }));
             }
-            if told_bytes > WARNINGS_BYTES_MAX {
+            if warnings_bytes > WARNINGS_BYTES_MAX {
                 return warnings;
             }
         }
@@ -87,9 +87,9 @@ pub fn warnings(policy: &Value, kinds: &dyn Kinds) -> Vec<Value> {
     warnings
 }
 
-/// The kinds that the policy's rules name, in order; who means any names none. What takes time are the
-/// names in the rules, not their combinations.
-fn about(spec: &Value, kinds: &dyn Kinds) -> Vec<(GroupVersionKind, KindType)> {
+/// Returns the kinds that the policy's rules name, sorted; wildcards are skipped. The time depends on the number of names
+/// in the rules, not on that of their combinations.
+fn matched_kinds(spec: &Value, kinds: &dyn Kinds) -> Vec<(GroupVersionKind, KindType)> {
     let served = kinds.resources();
     let mut unseen: HashMap<&str, Vec<&GroupVersionResource>> = HashMap::new();
     for resource in &served {
@@ -110,10 +110,10 @@ fn about(spec: &Value, kinds: &dyn Kinds) -> Vec<(GroupVersionKind, KindType)> {
             let Some(named) = unseen.get_mut(name) else {
                 continue;
             };
-            let is_meant = |resource: &mut &GroupVersionResource| {
+            let is_named = |resource: &mut &GroupVersionResource| {
                 groups.contains(&*resource.group) && versions.contains(&*resource.version)
             };
-            for resource in named.extract_if(.., is_meant) {
+            for resource in named.extract_if(.., is_named) {
                 let known = kinds.of_resource(resource);
                 found.extend(known.filter(|(kind, _)| found.iter().all(|(k, _)| k != kind)));
             }
@@ -124,7 +124,7 @@ fn about(spec: &Value, kinds: &dyn Kinds) -> Vec<(GroupVersionKind, KindType)> {
     found
 }
 
-/// What is wrong with `expression`, which is `text`, where variables have these types.
+/// Returns the problems of `expression`, the text of which is `text`, where variables have these types.
 fn problems(text: &str, expression: &IdedExpr, types: &[(&str, Option<&KindType>)]) -> String {
     let known = types
         .iter()
@@ -143,13 +143,13 @@ struct Check<'a> {
     text: &'a str,
     /// Variables with their types, the innermost last; `None` may be anything.
     bound: Vec<(String, Option<TypeRef<'a>>)>,
-    /// The fields that were told.
+    /// The reported fields.
     undefined: BTreeSet<String>,
     problems: String,
 }
 
 impl<'a> Check<'a> {
-    /// The type of `expression`, if that can be told.
+    /// Checks `expression` and returns its type, if it is known.
     fn walk(&mut self, expression: &IdedExpr) -> Option<TypeRef<'a>> {
         match &expression.expr {
             Expr::Ident(name) => {
@@ -205,7 +205,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Tells of a field as upstream does: where, and with the line.
+    /// Reports an undefined field with its position and line, as upstream.
     fn undefined(&mut self, field: &str) {
         if self.problems.len() > PROBLEMS_BYTES_MAX || !self.undefined.insert(field.to_owned()) {
             return;
@@ -237,7 +237,7 @@ impl<'a> Check<'a> {
         let outer = self.bound.len();
         let listed = range.filter(|of| matches!(of.shape(), Shape::List { .. }));
         let each = match folded.iter_var2 {
-            // Of two the first is the place.
+            // Of two variables the first is the index.
             Some(_) => None,
             None => listed.and_then(item),
         };
@@ -254,7 +254,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// The type of what a container holds.
+/// Returns the type of the items of a container.
 fn item(container: TypeRef<'_>) -> Option<TypeRef<'_>> {
     match container.shape() {
         Shape::List { item, .. } => Some(item),
@@ -268,9 +268,9 @@ mod tests {
     use super::*;
     use watchet_schema::Types;
 
-    struct Some_;
+    struct TestKinds;
 
-    impl Kinds for Some_ {
+    impl Kinds for TestKinds {
         fn resources(&self) -> Vec<GroupVersionResource> {
             let resource = |(group, resource): (&str, &str)| GroupVersionResource {
                 group: group.to_owned(),
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    fn told(expression: &str) -> Vec<String> {
+    fn warnings_of(expression: &str) -> Vec<String> {
         let rules =
             json!([{"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]}]);
         let policy = json!({"spec": {
@@ -314,7 +314,7 @@ mod tests {
             "matchConstraints": {"resourceRules": rules},
             "validations": [{"expression": expression}],
         }});
-        let all = warnings(&policy, &Some_).into_iter();
+        let all = warnings(&policy, &TestKinds).into_iter();
         all.map(|one| {
             assert_eq!(one["fieldRef"], "spec.validations[0].expression");
             one["warning"].as_str().unwrap().to_owned()
@@ -323,9 +323,9 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_the_type_has_not_is_told() {
+    fn undefined_field_is_reported() {
         assert_eq!(
-            told("object.replicas > 1"),
+            warnings_of("object.replicas > 1"),
             [
                 "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n \
               | object.replicas > 1\n | ......^"
@@ -346,7 +346,7 @@ mod tests {
             ("namespaceObject.metadata.nam == 'a'", "nam"),
             ("variables.x == 1 && object.spek == 1", "spek"),
         ] {
-            let all = told(expression);
+            let all = warnings_of(expression);
             let expected = format!("undefined field '{field}'");
             assert!(
                 all.len() == 1 && all[0].contains(&expected),
@@ -355,10 +355,9 @@ mod tests {
         }
     }
 
-    /// Found by reading: one rule of ten thousand groups, versions and resources each was asked for a
-    /// million millions of combinations.
+    /// A rule of ten thousand groups, versions and resources each has 10^12 combinations.
     #[test]
-    fn what_a_rule_combines_takes_no_time() {
+    fn combinations_of_a_rule_are_not_enumerated() {
         let many = |known: &str| -> Vec<String> {
             let invented = (0..10_000).map(|n| format!("x{n}"));
             invented.chain([known.to_owned()]).collect()
@@ -368,21 +367,21 @@ mod tests {
             {"apiGroups": many("apps"), "apiVersions": many("v1"), "resources": many("deployments")},
             {"apiGroups": ["*"], "apiVersions": ["v1"], "resources": ["pods"]},
         ]}});
-        let found = about(&spec, &Some_);
+        let found = matched_kinds(&spec, &TestKinds);
         let kinds: Vec<String> = found.iter().map(|(kind, _)| kind.to_string()).collect();
         assert_eq!(kinds, ["/v1, Kind=Pod", "apps/v1, Kind=Deployment"]);
     }
 
-    /// A line is shown for each field, and nobody reads megabytes of them.
+    /// Each field is reported with a line of text.
     #[test]
-    fn warnings_are_so_many_bytes() {
+    fn size_of_warnings_is_limited() {
         let fields: Vec<String> = (0..350).map(|n| format!("object.f{n} == 1")).collect();
-        let all = told(&fields.join("||"));
+        let all = warnings_of(&fields.join("||"));
         assert!(all[0].len() < 2 * PROBLEMS_BYTES_MAX, "{}", all[0].len());
     }
 
     #[test]
-    fn what_may_be_there_is_not_told() {
+    fn possible_fields_are_not_reported() {
         for expression in [
             "object.spec.replicas <= 5 && object.metadata.labels.anything == 'a'",
             "object.spec.template.spec.containers.all(c, c.image.startsWith('a'))",
@@ -392,7 +391,7 @@ mod tests {
             "variables.foo.bar && [object].all(o, o.anything)",
             "object.?spec.replicas.orValue(1) == 1",
         ] {
-            assert_eq!(told(expression), [""; 0], "{expression}");
+            assert_eq!(warnings_of(expression), [""; 0], "{expression}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Webhook configurations: names, rules, whom to call, and what a webhook promises.
+//! Validation of webhook configurations.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use super::super::client::ClientConfig;
 use super::super::webhook::CONDITION_VARIABLES;
 use super::problems::{Problems, strings};
 
-/// The version of AdmissionReview that is spoken.
+/// The supported version of AdmissionReview.
 const REVIEW_VERSION: &str = "v1";
 
 pub(super) fn check(problems: &mut Problems, configuration: &Value, mutating: bool) {

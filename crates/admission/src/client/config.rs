@@ -1,6 +1,5 @@
-//! `WebhookClientConfig`, the same in admissionregistration.k8s.io and apiextensions.k8s.io: where a
-//! webhook is, and which CA vouches for it. Whether a client may store such a configuration is decided
-//! where it is validated; here is what can be called.
+//! Reads `WebhookClientConfig`, which is the same in admissionregistration.k8s.io and apiextensions.k8s.io: the address
+//! of a webhook and its CA. The module `check` validates it when a client writes it.
 
 use std::time::Duration;
 
@@ -15,30 +14,30 @@ use super::{WebhookError, url_path};
 /// The port of a Service reference that names none, and of a URL.
 pub(super) const HTTPS_PORT: u16 = 443;
 
-/// Where a webhook is and whom to trust there.
+/// The address of a webhook and its trusted certificates.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClientConfig {
-    /// Where it is.
+    /// The address.
     pub address: Address,
-    /// Certificates in PEM that may have signed the webhook's; `None`: those that the system trusts.
+    /// The CA certificates in PEM; `None` for those that the system trusts.
     pub ca_bundle: Option<Vec<u8>>,
 }
 
-/// Where a webhook is.
+/// The address of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// By `url`, which is https.
+    /// An https URL.
     Url {
-        /// The host and the port as they were given.
+        /// The host and the port as in the URL.
         authority: String,
         /// A name or an address, without brackets.
         host: String,
-        /// 443 unless the URL says another.
+        /// 443 by default.
         port: u16,
         /// Cleaned as Go cleans paths: no empty, `.` or `..` segments.
         path: String,
     },
-    /// By a reference to a Service of this server.
+    /// A reference to a Service.
     Service {
         /// Of the Service.
         namespace: String,
@@ -71,7 +70,7 @@ impl ClientConfig {
     /// Reads a `clientConfig` as it is stored.
     ///
     /// # Errors
-    /// [`WebhookError::Config`] when nobody can be called by it.
+    /// [`WebhookError::Config`] if it has no usable address or CA.
     pub fn parse(value: &Value) -> Result<Self, WebhookError> {
         let written = Written::deserialize(value);
         let written = written.map_err(|error| WebhookError::Config(error.to_string()))?;

@@ -36,11 +36,11 @@ pub(super) async fn connect(
     tasks.spawn("webhook-connection", async move {
         tokio::select! {
             biased;
-            // The answer that is being waited for gets an error, and its write is refused or not.
+            // A call in progress gets an error, and the failure policy decides on its write.
             () = stopped => {}
             ended = connection => {
                 if let Err(error) = ended {
-                    // Whoever waits for an answer is told; without one it is an idle connection's end.
+                    // A call in progress gets its own error; otherwise an idle connection ended.
                     tracing::debug!(%error, "a connection to a webhook ended");
                 }
             }

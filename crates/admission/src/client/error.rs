@@ -1,15 +1,15 @@
-//! Why a webhook did not answer, in the words that Go's HTTP and TLS libraries have for it: people
-//! search for these, and tests of operators look for them.
+//! The errors of calls, with the messages of Go's HTTP and TLS libraries, which users search for and tests of
+//! operators match.
 
 use std::error::Error as _;
 use std::io;
 
 use rustls::{CertificateError, Error as TlsError, InvalidMessage};
 
-/// Why a webhook gave no answer that can be used. The text is what upstream's client would say.
+/// A call failed. The message is that of upstream's client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
-    /// There is nobody to call: the configuration is wrong.
+    /// The configuration is invalid.
     #[error("{0}")]
     Config(String),
     /// The exchange failed.
@@ -20,12 +20,12 @@ pub enum WebhookError {
         /// In words.
         why: String,
     },
-    /// The answer is no success.
+    /// The response is no success.
     #[error("{message}")]
     Status {
         /// Its HTTP status.
         code: u16,
-        /// The message of the `Status` in its body, or what the code means.
+        /// The message of the `Status` in its body, or the default message of the code.
         message: String,
     },
 }

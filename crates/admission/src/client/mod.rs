@@ -1,6 +1,5 @@
-//! The client of webhooks: one POST of JSON over HTTPS, on a connection that is kept for the next. Who
-//! is called is said by a [`ClientConfig`]; what is sent and what the answer means is the caller's
-//! business. It follows no redirect, asks no proxy and speaks HTTP/1.1 only.
+//! The client of webhooks: one POST of JSON over HTTPS to the address of a [`ClientConfig`], on a reused connection
+//! if there is one. It follows no redirects, uses no proxy, and supports only HTTP/1.1.
 //!
 //! # Definitions
 //!
@@ -8,9 +7,9 @@
 //!
 //! # Invariants
 //!
-//! 1. A call ends by its timeout, whatever the other side does, and leaves nothing running.
-//! 2. An answer takes [`RESPONSE_BYTES_MAX`] of memory at most.
-//! 3. A connection is used again only when the whole of the answer before was read.
+//! 1. A call ends by its timeout and leaves no task running.
+//! 2. A response takes at most [`RESPONSE_BYTES_MAX`] of memory.
+//! 3. A connection is reused only after the complete response of the previous call was read.
 
 mod config;
 mod connect;
@@ -42,16 +41,16 @@ use pool::Destination;
 use trust::SystemRoots;
 use watchet_tasks::Tasks;
 
-/// How many destinations keep connections; more than clusters have webhooks.
+/// How many destinations have idle connections; clusters have fewer webhooks.
 const DESTINATIONS_MAX: usize = 256;
 
-/// What can tell where a Service is.
+/// Resolves Services.
 #[async_trait]
 pub trait ServiceResolver: Send + Sync + std::fmt::Debug {
-    /// The host (a name or an address) and the port that serve `port` of the Service.
+    /// Returns the host (a name or an address) and the port that serve `port` of the Service.
     ///
     /// # Errors
-    /// Why there is none, for people.
+    /// The Service has no such address; the text is for users.
     async fn resolve(
         &self,
         namespace: &str,
@@ -77,7 +76,7 @@ struct Shared {
 }
 
 impl WebhookClient {
-    /// A client whose connections are tasks of `tasks`, and that finds Services by `services`.
+    /// Creates a client whose connections are tasks of `tasks`. `services` resolves Services.
     pub fn new(tasks: &Tasks, services: Arc<dyn ServiceResolver>) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -99,12 +98,11 @@ impl WebhookClient {
         }
     }
 
-    /// Posts `body`, which is JSON, and returns the body of the answer, which is a 2xx. Waits `timeout` at most, and
-    /// tells the webhook that number by the parameter `timeout`, as upstream does. Cancel safe: a call that is
-    /// dropped closes its connection.
+    /// Posts `body`, which is JSON, and returns the body of a 2xx response. Waits at most `timeout`, which it also
+    /// sends as the parameter `timeout`, as upstream. Cancel safe: a dropped call closes its connection.
     ///
     /// # Errors
-    /// The webhook could not be asked, or did not answer with a success; in upstream's words.
+    /// The call failed, or its response is no success; with upstream's message.
     pub async fn call(
         &self,
         config: &ClientConfig,
@@ -133,7 +131,7 @@ impl WebhookClient {
         request: Request<Full<Bytes>>,
     ) -> Result<(http::StatusCode, Bytes), String> {
         let mut request = request;
-        // A connection that the other side has closed in the meantime gives the request back.
+        // A connection that the webhook has closed returns the unsent request.
         while let Some(mut sender) = destination.idle() {
             match sender.try_send_request(request).await {
                 Ok(response) => return self.finish(destination, sender, response).await,

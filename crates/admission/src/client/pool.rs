@@ -1,5 +1,5 @@
-//! The idle connections of one destination. Those of another configuration are never used, so that a
-//! changed CA counts at once.
+//! The idle connections of one destination. A changed configuration is another destination, so a changed CA applies
+//! immediately.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use tokio::time::Instant;
 use super::Address;
 use super::credentials::Credential;
 
-/// How many connections wait for the next call; a burst's others are closed.
+/// How many idle connections are retained; further ones are closed.
 const IDLE_MAX: usize = 16;
 
-/// How long one does. Servers close theirs after some minutes, and better we than they.
+/// How long an idle connection is retained. Servers close theirs after some minutes; the client closes earlier.
 const IDLE_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Whom one configuration calls.
+/// The target of the calls of one configuration.
 #[derive(Debug)]
 pub(super) struct Destination {
     pub(super) address: Address,

@@ -1,6 +1,6 @@
-//! Which certificates of webhooks are trusted: those in the configuration's `caBundle` and what they have
-//! signed, and nothing else; without a bundle, what the operating system trusts (`SSL_CERT_FILE`,
-//! `SSL_CERT_DIR`, else its usual places), read once. How a certificate is verified, `x509` says.
+//! The trusted certificates of webhooks: those of the configuration's `caBundle` and certificates that they signed;
+//! without a bundle those that the operating system trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`, else its default
+//! locations), which are read once. The crate `x509` verifies certificates.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::ClientConfig;
 use watchet_tasks::Tasks;
 use watchet_x509::{ServerVerifier, Trusted};
 
-/// The system's certificates, once somebody needs them.
+/// The system's certificates, read at the first use.
 #[derive(Debug, Default)]
 pub(super) struct SystemRoots(OnceCell<Arc<Trusted>>);
 
@@ -29,7 +29,7 @@ impl SystemRoots {
     }
 }
 
-/// What of the system's certificates can be used; a damaged one is no reason to trust none.
+/// Reads the usable certificates of the system. Damaged ones are skipped.
 fn system_roots() -> Arc<Trusted> {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {

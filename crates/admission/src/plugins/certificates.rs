@@ -219,8 +219,8 @@ mod tests {
                 |attributes| attributes.name == "example.com/*",
             ];
             for allowed in signers {
-                let told = update(plugin, allowed, subresource, issued.clone());
-                told.await.unwrap();
+                let result = update(plugin, allowed, subresource, issued.clone());
+                result.await.unwrap();
             }
         }
         let unchanged = update(&CertificateSigning, |_| false, "status", json!({}));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_requests_a_certificate_of_system_masters() {
+    async fn certificates_of_system_masters_are_forbidden() {
         let create = async |signer: &str, csr: &str| {
             let object = request(signer, csr, json!({}));
             let plugin = &CertificateSubjectRestriction;

@@ -89,11 +89,11 @@ mod tests {
         cluster.add("storage.k8s.io", "storageclasses", fixed);
         let resource = ("", "persistentvolumeclaims");
         let update = attributes(Operation::Update, resource, &new, &old);
-        let told = cluster.validate(&PersistentVolumeClaimResize, update).await;
+        let result = cluster.validate(&PersistentVolumeClaimResize, update).await;
         match expected {
-            None => told.unwrap(),
+            None => result.unwrap(),
             Some(why) => assert_eq!(
-                refusal(told),
+                refusal(result),
                 format!("persistentvolumeclaims \"c\" is forbidden: {why}")
             ),
         }

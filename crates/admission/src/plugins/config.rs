@@ -1,46 +1,46 @@
-//! Which admission plugins run: the table of upstream's names, and the rules of
+//! The enabled admission plugins: the table of upstream's names, and the rules of
 //! `--enable-admission-plugins` and `--disable-admission-plugins`.
 
 use std::collections::BTreeSet;
 
-/// What enabling a plugin does here.
+/// The support of an upstream plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Support {
     /// The plugin runs.
     Full,
-    /// Nothing, for this reason. Configurations that name the plugin are accepted.
+    /// Enabling the plugin has no effect, for this reason.
     NoEffect(&'static str),
-    /// The plugin does not exist here, so enabling it is refused.
+    /// The plugin is not supported: enabling it is an error.
     None,
 }
 
 /// An admission plugin of upstream.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct Plugin {
     name: &'static str,
     /// Whether it runs if no flag names it.
     is_default: bool,
     support: Support,
 }
 
-const fn on(name: &'static str) -> Known {
-    Known {
+const fn on(name: &'static str) -> Plugin {
+    Plugin {
         name,
         is_default: true,
         support: Support::Full,
     }
 }
 
-const fn off(name: &'static str, support: Support) -> Known {
-    Known {
+const fn off(name: &'static str, support: Support) -> Plugin {
+    Plugin {
         name,
         is_default: false,
         support,
     }
 }
 
-const fn on_without_effect(name: &'static str, why: &'static str) -> Known {
-    Known {
+const fn on_without_effect(name: &'static str, why: &'static str) -> Plugin {
+    Plugin {
         name,
         is_default: true,
         support: Support::NoEffect(why),
@@ -51,7 +51,7 @@ const UNSERVED_POD_GROUPS: &str = "pod groups are not served";
 const UNAUTHORIZED: &str = "every authenticated user may do everything";
 
 /// Every plugin of kube-apiserver 1.36, in the order in which they run.
-const KNOWN: [Known; 41] = [
+const PLUGINS: [Plugin; 41] = [
     off("AlwaysAdmit", Support::NoEffect("it admits everything")),
     off("NamespaceAutoProvision", Support::None),
     on("NamespaceLifecycle"),
@@ -142,7 +142,7 @@ pub enum InvalidPlugins {
 impl Default for EnabledPlugins {
     /// Upstream's default plugins.
     fn default() -> Self {
-        let defaults = KNOWN.iter().filter(|known| known.is_default);
+        let defaults = PLUGINS.iter().filter(|known| known.is_default);
         Self {
             names: defaults.map(|known| known.name).collect(),
             without_effect: Vec::new(),
@@ -199,28 +199,30 @@ impl EnabledPlugins {
 
     /// Returns true if the plugin `name` is part of this server, whether it runs or not.
     pub(super) fn is_supported(name: &str) -> bool {
-        let mut known = KNOWN.iter();
+        let mut known = PLUGINS.iter();
         known.any(|known| known.name == name && known.support != Support::None)
     }
 
     /// Returns the names of the plugins that may be enabled, in the order in which they run.
     pub fn supported() -> Vec<&'static str> {
-        let supported = KNOWN.iter().filter(|known| known.support != Support::None);
+        let supported = PLUGINS
+            .iter()
+            .filter(|known| known.support != Support::None);
         supported.map(|known| known.name).collect()
     }
 
     /// Returns the names of all plugins, in the order in which they run.
     pub fn known() -> Vec<&'static str> {
-        KNOWN.iter().map(|known| known.name).collect()
+        PLUGINS.iter().map(|known| known.name).collect()
     }
 }
 
 /// The plugins that a list names.
-fn known(list: &str) -> Result<Vec<&'static Known>, InvalidPlugins> {
+fn known(list: &str) -> Result<Vec<&'static Plugin>, InvalidPlugins> {
     let names = list.split(',').map(str::trim);
     let names = names.filter(|name| !name.is_empty());
     let known = names.map(|name| {
-        let found = KNOWN.iter().find(|known| known.name == name);
+        let found = PLUGINS.iter().find(|known| known.name == name);
         found.ok_or_else(|| InvalidPlugins::Unknown {
             name: name.to_owned(),
         })

@@ -60,7 +60,10 @@ impl AdmissionPlugin for OwnerReferencesPermissionEnforcement {
                 )));
             }
         }
-        let blocking: Vec<&Value> = new.iter().filter(|owner| blocks_anew(owner, old)).collect();
+        let blocking: Vec<&Value> = new
+            .iter()
+            .filter(|owner| newly_blocks(owner, old))
+            .collect();
         if blocking.is_empty() {
             return Ok(());
         }
@@ -80,8 +83,8 @@ fn owners(object: &Value) -> &[Value] {
     owners.map_or(&[], Vec::as_slice)
 }
 
-/// Whether `owner` is to block the deletion of an owner that the `old` references do not block.
-fn blocks_anew(owner: &Value, old: &[Value]) -> bool {
+/// Returns true if `owner` blocks the deletion of an owner that the `old` references do not block.
+fn newly_blocks(owner: &Value, old: &[Value]) -> bool {
     let blocks = |owner: &Value| owner["blockOwnerDeletion"] == true;
     let same = old.iter().find(|other| other["uid"] == owner["uid"]);
     blocks(owner) && !same.is_some_and(blocks)
@@ -177,15 +180,15 @@ mod tests {
         let new = pod(new);
         let write = attributes(operation, ("", "pods"), &new, &old);
         let plugin = &OwnerReferencesPermissionEnforcement;
-        let told = cluster.validate(plugin, write).await;
+        let result = cluster.validate(plugin, write).await;
         match expected {
-            None => told.unwrap(),
-            Some(why) => assert_eq!(refusal(told), format!("pods \"p\" is forbidden: {why}")),
+            None => result.unwrap(),
+            Some(why) => assert_eq!(refusal(result), format!("pods \"p\" is forbidden: {why}")),
         }
     }
 
     #[tokio::test]
-    async fn owners_are_changed_by_who_may_delete() {
+    async fn change_of_owners_requires_delete() {
         use Operation::{Create, Update};
         let change = || (json!([]), owner("ConfigMap", false));
         let why = "cannot set an ownerRef on a resource you can't delete: , <nil>";
@@ -203,16 +206,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn deletion_is_blocked_by_who_may_set_finalizers_on_the_owner() {
+    async fn block_owner_deletion_requires_update_of_finalizers() {
         use Operation::{Create, Update};
-        let anew = || (owner("ConfigMap", false), owner("ConfigMap", true));
+        let newly_blocking = || (owner("ConfigMap", false), owner("ConfigMap", true));
         let why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set \
                    finalizers on: , <nil>";
-        check(Create, |_| false, anew(), Some(why)).await;
+        check(Create, |_| false, newly_blocking(), Some(why)).await;
         check(
             Update,
             |attributes| attributes.verb == "delete",
-            anew(),
+            newly_blocking(),
             Some(why),
         )
         .await;
@@ -224,11 +227,11 @@ mod tests {
             );
             attributes.verb == "delete" || place == ("configmaps", "n", "o")
         };
-        check(Update, of_owner, anew(), None).await;
+        check(Update, of_owner, newly_blocking(), None).await;
         check(
             Create,
             |attributes| attributes.resource == "*",
-            anew(),
+            newly_blocking(),
             None,
         )
         .await;

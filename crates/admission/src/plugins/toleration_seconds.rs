@@ -91,8 +91,8 @@ mod tests {
                 "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
             })
         }));
-        let told = created["spec"]["tolerations"].as_array().cloned();
-        assert_eq!(told.unwrap_or_default(), all);
+        let tolerations = created["spec"]["tolerations"].as_array().cloned();
+        assert_eq!(tolerations.unwrap_or_default(), all);
     }
 
     #[tokio::test]

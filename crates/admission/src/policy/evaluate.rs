@@ -1,4 +1,4 @@
-//! Evaluating a policy for one binding, once for each parameter; on a blocking thread.
+//! Evaluates a policy for one binding and each of its parameters, on a blocking thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::super::webhook::Verdict;
 use super::denial::Denial;
 use super::read::{Binding, Policy, Rules};
-use super::scope::{Seen, compose, explained};
+use super::scope::{Activation, compose, explained};
 use watchet_cel::{Outcome, Scope};
 
 /// A policy, a binding of it, and their parameters.
@@ -18,16 +18,16 @@ use watchet_cel::{Outcome, Scope};
 pub(super) struct Evaluation {
     pub(super) policy: Arc<Policy>,
     pub(super) binding: Arc<Binding>,
-    pub(super) seen: Arc<Seen>,
-    /// One evaluation each; null is none.
+    pub(super) activation: Arc<Activation>,
+    /// The policy is evaluated for each; null stands for no parameter.
     pub(super) params: Vec<Value>,
 }
 
-/// How long all evaluations for one write may take: there can be any number of parameters, and each has
-/// its own budget of time.
+/// How long all evaluations for one write may take: the number of parameters is not limited, and each
+/// evaluation has its own budget.
 pub(super) const EVALUATIONS_MAX: Duration = Duration::from_secs(10);
 
-/// What of `evaluations` does not hold. Those that begin after `deadline` fail.
+/// Returns the denials of `evaluations`. Evaluations that begin after `deadline` fail.
 pub(super) fn denials(evaluations: &[Evaluation], deadline: Instant) -> Vec<Denial> {
     let deadline = deadline.min(Instant::now() + EVALUATIONS_MAX);
     let each = evaluations.iter();
@@ -35,13 +35,13 @@ pub(super) fn denials(evaluations: &[Evaluation], deadline: Instant) -> Vec<Deni
         .collect()
 }
 
-/// The longest message that an expression may make; upstream's.
+/// How many bytes the value of a `messageExpression` may have; upstream's limit.
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 
 impl Evaluation {
-    /// All that does not hold.
+    /// Returns the denials for all parameters.
     fn denials(&self, deadline: Instant) -> Vec<Denial> {
-        let scope = self.seen.scope(deadline);
+        let scope = self.activation.scope(deadline);
         let each = self
             .params
             .iter()
@@ -67,13 +67,13 @@ impl Evaluation {
             Verdict::Failed(why) => return vec![self.denial(why, "")],
         }
         let composed = compose(definition, &mut scope);
-        let judged = policy.validations.iter();
-        judged
-            .filter_map(|rules| self.judge(&scope, rules, &composed))
+        let validations = policy.validations.iter();
+        validations
+            .filter_map(|rules| self.validate(&scope, rules, &composed))
             .collect()
     }
 
-    fn judge(
+    fn validate(
         &self,
         scope: &Scope<'_>,
         rules: &Rules,
@@ -108,7 +108,7 @@ impl Evaluation {
     }
 }
 
-/// A message that is worth to be told.
+/// Returns the value of the `messageExpression`, if it is a valid message.
 fn message(scope: &Scope<'_>, rules: &Rules) -> Option<String> {
     let expression = rules.message_expression.as_ref()?;
     match scope.evaluate(expression) {
@@ -119,7 +119,7 @@ fn message(scope: &Scope<'_>, rules: &Rules) -> Option<String> {
         }
         Ok(_) => None,
         Err(error) => {
-            tracing::debug!(%error, "a messageExpression has no value");
+            tracing::debug!(%error, "a messageExpression cannot be evaluated");
             None
         }
     }

@@ -25,7 +25,7 @@ use super::webhook::review;
 use denial::Denial;
 use evaluate::Evaluation;
 use gather::{Failure, converted, gather, namespace};
-use scope::Seen;
+use scope::Activation;
 use watchet_tasks::Tasks;
 
 /// Evaluates `policies` for `write`. Evaluations that begin after `deadline` fail.
@@ -99,14 +99,14 @@ impl Gathering<'_> {
         if let Some(gathered) = gathered
             && let Some(first) = gathered.bound.first()
         {
-            match self.seen(&gathered.matched).await {
-                Ok(seen) => {
-                    let seen = Arc::new(seen);
+            match self.activation(&gathered.matched).await {
+                Ok(activation) => {
+                    let activation = Arc::new(activation);
                     let bound = gathered.bound.into_iter();
                     self.evaluations.extend(bound.map(|bound| Evaluation {
                         policy: policy.clone(),
                         binding: bound.binding,
-                        seen: seen.clone(),
+                        activation: activation.clone(),
                         params: bound.params,
                     }));
                 }
@@ -119,10 +119,10 @@ impl Gathering<'_> {
     }
 
     /// Returns the values of the variables.
-    async fn seen(&mut self, matched: &Matched) -> Result<Seen, String> {
+    async fn activation(&mut self, matched: &Matched) -> Result<Activation, String> {
         let (cluster, write) = (self.cluster, self.write);
         let namespace = namespace(cluster, write, &mut self.matcher).await;
-        Ok(Seen {
+        Ok(Activation {
             object: converted(cluster, write, matched, &write.object).await?,
             old_object: converted(cluster, write, matched, &write.old_object).await?,
             request: review::request(write, matched),

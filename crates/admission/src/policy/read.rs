@@ -1,4 +1,4 @@
-//! Policies and bindings as they are stored, read and compiled once.
+//! Reads and compiles policies and bindings.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use super::super::selector;
 use super::super::webhook::Conditions;
 use watchet_cel::Program;
 
-/// Which variables expressions have; the last only where they were composed.
+/// The variables of expressions. Match conditions do not have the last one.
 pub(crate) const VARIABLES: [&str; 7] = [
     "authorizer",
     "object",
@@ -91,14 +91,14 @@ pub(crate) struct Policy {
     pub(super) validations: Vec<Rules>,
 }
 
-/// An expression, or why there is none.
+/// A compiled expression, or the error.
 pub(super) type Compiled = Result<Program, String>;
 
 /// One validation.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) expression: Compiled,
-    /// What is told when it is false, unless the expression for that comes to something.
+    /// The message of a denial without a `messageExpression`.
     pub(super) message: String,
     pub(super) message_expression: Option<Program>,
     pub(super) reason: String,
@@ -204,28 +204,28 @@ fn compile(text: &str) -> Compiled {
 }
 
 fn rules(validation: &Validation) -> Rules {
-    let told = validation.message.as_deref().unwrap_or_default().trim();
-    let message = match told.is_empty() {
+    let message = validation.message.as_deref().unwrap_or_default().trim();
+    let message = match message.is_empty() {
         true => format!("failed expression: {}", validation.expression.trim()),
-        false => told.to_owned(),
+        false => message.to_owned(),
     };
     Rules {
         expression: compile(&validation.expression),
         message,
         message_expression: validation.message_expression.as_deref().and_then(|text| {
-            // Its write is refused when it does not compile; a message is told in any case.
+            // Validation refuses one that does not compile; `message` replaces it then.
             compile(text).ok()
         }),
         reason: validation.reason.clone().unwrap_or_default(),
     }
 }
 
-/// Those variables that are `named`, or that variables name that are.
+/// Returns the variables that are `named`, and those that these use.
 fn needed(
     variables: Vec<(String, Compiled)>,
     mut named: BTreeSet<String>,
 ) -> Vec<(String, Compiled)> {
-    // One names only those before it, so the last are looked at first.
+    // A variable can use only the previous ones.
     for (name, compiled) in variables.iter().rev() {
         if let (true, Ok(expression)) = (named.contains(name), compiled) {
             named.extend(expression.composed_variables().clone());
@@ -244,7 +244,7 @@ fn constraints(resources: Option<&MatchResources>) -> Result<Constraints, String
     let rules = resources.resource_rules.as_deref();
     let excluded = resources.exclude_resource_rules.iter().flatten();
     Ok(Constraints {
-        // None are all that the policy is about.
+        // Without rules the binding matches all that the policy matches.
         rules: match rules {
             None | Some([]) => vec![Rule::any()],
             Some(rules) => rules.iter().map(Rule::of_policy).collect(),

@@ -1,4 +1,4 @@
-//! What the expressions of a policy see: the variables of a write, and those that the policy composes.
+//! The variables of the expressions of a policy: those of the write, and the composed variables of the policy.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use super::super::expressions::{self, AuthorizerVariable};
 use super::read::Definition;
 use watchet_cel::{EvalError, Program, Scope, Value as CelValue, from_fields};
 
-/// What expressions see besides parameters.
+/// The values of the variables except parameters.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct Activation {
     pub(super) object: Value,
     pub(super) old_object: Value,
     pub(super) request: Value,
@@ -19,8 +19,8 @@ pub(super) struct Seen {
     pub(super) authorizer: AuthorizerVariable,
 }
 
-impl Seen {
-    /// A scope with these variables. Nothing is evaluated in it after `deadline`.
+impl Activation {
+    /// Creates a scope with these variables. No evaluation in it begins after `deadline`.
     pub(super) fn scope(&self, deadline: Instant) -> Scope<'static> {
         let mut scope = expressions::new_scope(deadline);
         for (name, value) in [
@@ -36,7 +36,7 @@ impl Seen {
     }
 }
 
-/// Sets the variable `variables` to those of a policy. Returns why the others have no value.
+/// Evaluates the composed variables of a policy and sets `variables`. Returns the errors of those that failed.
 pub(super) fn compose(definition: &Definition, scope: &mut Scope<'_>) -> BTreeMap<String, String> {
     let mut values: Vec<(String, CelValue)> = Vec::new();
     let mut failed = BTreeMap::new();
@@ -60,7 +60,7 @@ pub(super) fn compose(definition: &Definition, scope: &mut Scope<'_>) -> BTreeMa
     failed
 }
 
-/// The error of an expression; when it is for a variable that has no value, that one's.
+/// Returns the text of an error; if a composed variable failed, the error of that variable.
 pub(super) fn explained(
     expression: &Program,
     error: EvalError,

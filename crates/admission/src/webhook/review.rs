@@ -1,4 +1,4 @@
-//! AdmissionReview admission.k8s.io/v1: the question to a webhook, and what counts as an answer to it.
+//! AdmissionReview admission.k8s.io/v1: the question to a webhook, and what counts as an response to it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,26 +13,26 @@ use watchet_api::Status;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// A question that waits for its answer.
+/// A question that waits for its response.
 pub(super) struct Review {
     webhook: String,
     uid: String,
     body: Bytes,
 }
 
-/// What a webhook has answered.
+/// The verified response of a webhook.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// Why not, if not.
+    /// The error, if the webhook denies the write.
     pub(super) denied: Option<Status>,
-    /// What a mutating one wants changed, in JSON.
+    /// The JSON patch of a mutating webhook.
     pub(super) patch: Vec<u8>,
     pub(super) warnings: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct AdmissionReview {
     #[serde(default)]
     kind: String,
     #[serde(default)]
@@ -47,16 +47,16 @@ struct Response {
     uid: String,
     #[serde(default)]
     allowed: bool,
-    status: Option<Given>,
+    status: Option<PartialStatus>,
     patch: Option<String>,
     patch_type: Option<String>,
     warnings: Option<Vec<String>>,
 }
 
-/// A `Status` of which a webhook need not give all.
+/// A `Status` all of whose fields are optional.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Given {
+struct PartialStatus {
     status: Option<String>,
     message: Option<String>,
     reason: Option<String>,
@@ -65,7 +65,7 @@ struct Given {
 }
 
 impl Review {
-    /// The question of `webhook` about `write`, seen as `matched`.
+    /// Creates the request to `webhook` for `write`, in the version `matched`.
     pub(super) fn new(
         webhook: &str,
         write: &AdmissionRequest<'_>,
@@ -90,23 +90,24 @@ impl Review {
         self.body.clone()
     }
 
-    /// What `answer` says.
+    /// Checks and reads a response.
     ///
     /// # Errors
-    /// It is no answer to this, in upstream's words.
-    pub(super) fn verify(&self, answer: &[u8], mutating: bool) -> Result<Verified, String> {
-        let answer: Answer = serde_json::from_slice(answer).map_err(|error| {
+    /// The response does not match this request; with upstream's message.
+    pub(super) fn verify(&self, response: &[u8], mutating: bool) -> Result<Verified, String> {
+        let review: AdmissionReview = serde_json::from_slice(response).map_err(|error| {
             format!("failed to call webhook: couldn't decode the response: {error}")
         })?;
         let invalid = |why: String| format!("received invalid webhook response: {why}");
-        if answer.kind != KIND || answer.api_version != API_VERSION {
+        if review.kind != KIND || review.api_version != API_VERSION {
             return Err(invalid(format!(
                 "expected webhook response of {API_VERSION}, Kind={KIND}, got {}, Kind={}",
-                answer.api_version, answer.kind
+                review.api_version, review.kind
             )));
         }
-        let response = answer.response;
-        let response = response.ok_or_else(|| invalid("webhook response was absent".to_owned()))?;
+        let response = review
+            .response
+            .ok_or_else(|| invalid("webhook response was absent".to_owned()))?;
         if response.uid != self.uid {
             return Err(invalid(format!(
                 "expected response.uid={:?}, got {:?}",
@@ -121,25 +122,25 @@ impl Review {
         })
     }
 
-    fn denial(&self, given: Given) -> Status {
+    fn denial(&self, partial: PartialStatus) -> Status {
         let by = format!("admission webhook {:?} denied the request", self.webhook);
-        let reason = given.reason.unwrap_or_default();
-        let message = match (given.message.filter(|m| !m.is_empty()), &*reason) {
+        let reason = partial.reason.unwrap_or_default();
+        let message = match (partial.message.filter(|m| !m.is_empty()), &*reason) {
             (Some(message), _) => format!("{by}: {message}"),
             (None, "") => format!("{by} without explanation"),
             (None, reason) => format!("{by}: {reason}"),
         };
-        let code = given.code.and_then(|code| u16::try_from(code).ok());
+        let code = partial.code.and_then(|code| u16::try_from(code).ok());
         let code = code.filter(|code| (400..600).contains(code)).unwrap_or(400);
         let mut status = Status::failure(code, &reason, message);
-        if let Some(told) = given
+        if let Some(text) = partial
             .status
-            .filter(|told| !told.is_empty() && told != "Success")
+            .filter(|text| !text.is_empty() && text != "Success")
         {
-            status.status = told;
+            status.status = text;
         }
-        // Details that are none are not worth a failure: the verdict is clear.
-        status.details = given.details.and_then(|d| serde_json::from_value(d).ok());
+        // Invalid details are ignored: the denial stands without them.
+        status.details = partial.details.and_then(|d| serde_json::from_value(d).ok());
         status
     }
 }
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_told_in_the_words_of_the_webhook() {
+    fn denial_has_the_message_of_the_webhook() {
         let by = "admission webhook \"a.b.c\" denied the request";
         denied(json!({}), 400, &format!("{by} without explanation"));
         denied(

@@ -175,7 +175,7 @@ async fn claims_are_within_the_bounds() {
 }
 
 #[tokio::test]
-async fn what_is_being_deleted_is_let_go() {
+async fn update_of_a_terminating_claim_is_allowed() {
     let cluster = cluster(&[json!({"type": "PersistentVolumeClaim", "max": {"storage": "1"}})]);
     let claim = json!({"metadata": {
         "name": "c", "namespace": "n", "deletionTimestamp": "2026-01-01T00:00:00Z",

@@ -273,7 +273,7 @@ fn of_device_claim(claim: &Value) -> ResourceList {
         let mut used = ResourceList::new();
         let alternatives = items(&request["firstAvailable"]).chain(request.get("exactly"));
         for (name, count) in alternatives.map(devices) {
-            // Only one of them gets its devices, and nobody knows which.
+            // Only one alternative gets its devices; which one is unknown.
             let count = Quantity::of_count(count);
             raise(&mut used, &[(name, count)].into());
         }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::super::super::cluster::Mutation;
 use super::super::super::expressions::{MutationType, configuration, operations};
 use super::super::super::webhook::Verdict;
-use super::super::scope::{Seen, compose, explained};
+use super::super::scope::{Activation, compose, explained};
 use super::MutatingPolicy;
 
 /// What the evaluation of a mutation comes to.
@@ -27,11 +27,11 @@ pub(super) enum Step {
 pub(super) fn step(
     policy: &MutatingPolicy,
     index: usize,
-    seen: &Seen,
+    activation: &Activation,
     params: &Value,
     deadline: Instant,
 ) -> Step {
-    let outer = seen.scope(deadline);
+    let outer = activation.scope(deadline);
     let mut scope = outer.inner();
     scope.set("params", params);
     if index == 0 {

@@ -23,7 +23,7 @@ use super::super::webhook::review;
 use super::Binding;
 use super::evaluate::EVALUATIONS_MAX;
 use super::gather::{Bound, Failure, Gathered, converted, gather, namespace};
-use super::scope::Seen;
+use super::scope::Activation;
 use evaluate::Step;
 use watchet_api::{Status, StatusCause};
 use watchet_tasks::Tasks;
@@ -180,7 +180,7 @@ impl Round<'_> {
         };
         let before = object.clone();
         let mut subject = Subject {
-            seen: Seen {
+            activation: Activation {
                 object,
                 old_object,
                 request: review::request(write, &matched),
@@ -196,8 +196,8 @@ impl Round<'_> {
                 subject = evaluated.await?;
             }
         }
-        if subject.seen.object != before {
-            let mut object = subject.seen.object;
+        if subject.activation.object != before {
+            let mut object = subject.activation.object;
             if subject.matched.kind != write.kind {
                 let back = cluster.convert(object, &write.kind).await;
                 object = back.map_err(AdmissionError::Internal)?;
@@ -234,13 +234,13 @@ impl Round<'_> {
                 }
                 Step::Failed(why) => (why, "Invalid"),
                 Step::Change(change) => {
-                    let object = &subject.seen.object;
+                    let object = &subject.activation.object;
                     let kind = &subject.matched.kind;
                     let mutated = self.mutating.cluster.mutated(write, kind, object, change);
                     match mutated.await.and_then(|mutated| fitting(object, mutated)) {
                         Ok(mutated) => {
                             is_changed |= mutated != *object;
-                            subject.seen.object = mutated;
+                            subject.activation.object = mutated;
                             subject.is_mutated = true;
                             continue;
                         }
@@ -284,7 +284,7 @@ impl Round<'_> {
             .mutating
             .tasks
             .spawn_blocking("admission-policies", move || {
-                let step = evaluate::step(&policy, index, &subject.seen, &params, deadline);
+                let step = evaluate::step(&policy, index, &subject.activation, &params, deadline);
                 (subject, step)
             });
         let evaluated = evaluated.await;
@@ -309,7 +309,7 @@ impl Round<'_> {
 
 /// What the mutations of a policy work on.
 struct Subject {
-    seen: Seen,
+    activation: Activation,
     matched: Matched,
     /// Whether a mutation was applied.
     is_mutated: bool,

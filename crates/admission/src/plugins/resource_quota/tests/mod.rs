@@ -384,7 +384,7 @@ fn a_status_is_counted_from_objects() {
     usage.count("example.com", "widgets", &[], Timestamp::UNIX_EPOCH);
     quota["status"] = usage.status();
     assert_eq!(quota["status"]["hard"], hard);
-    // Nobody counts what is odd, so that what the status says stands.
+    // No evaluator counts `odd`, so its value in the status is retained.
     let expected = json!({
         "pods": "2", "limits.cpu": "2500m", "count/widgets.example.com": "0", "odd": "1",
     });
