@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Files and directories that still use retired words. Remove an entry once it is rewritten.
-const NOT_SWEPT: &[&str] = &["crates/admission", "src/builtin"];
+const NOT_SWEPT: &[&str] = &["src/builtin"];
+
+/// Parts of upstream's messages that contain a retired word.
+const UPSTREAM_MESSAGES: &[&str] = &["but wanted to match"];
 
 /// Files that are not prose or code of this project, and the glossary itself.
 const EXEMPT: &[&str] = &[
@@ -164,6 +167,9 @@ fn retired_words_are_not_used() {
         let Ok(text) = std::fs::read_to_string(&path) else {
             continue;
         };
+        let text = UPSTREAM_MESSAGES
+            .iter()
+            .fold(text, |text, message| text.replace(message, ""));
         for (line, word) in offences(&text, &retired) {
             let path = path.strip_prefix(root).expect("below the root").display();
             writeln!(report, "{path}:{line}: {word}").expect("writing to a String");
