@@ -3,6 +3,7 @@
 // The crates below `crates/`, under the names that the documentation uses.
 pub use watchet_admission as admission;
 pub use watchet_api as api;
+pub use watchet_apiextensions as apiextensions;
 pub use watchet_auth as auth;
 pub use watchet_bench as bench;
 pub use watchet_cacher as cacher;
@@ -10,17 +11,16 @@ pub use watchet_cel as cel;
 pub use watchet_client as client;
 pub use watchet_metrics as metrics;
 pub use watchet_reflector as reflector;
+pub use watchet_registry as registry;
 pub use watchet_schema as schema;
+pub use watchet_services as services;
 pub use watchet_storage as storage;
 pub use watchet_tail as tail;
 pub use watchet_tasks as tasks;
 pub use watchet_x509 as x509;
 
 // In reading order: registry, controllers, HTTP, server process, server for tests.
-pub mod apiextensions;
 pub mod builtin;
-pub mod registry;
-pub mod services;
 
 pub mod controllers;
 

@@ -12,15 +12,6 @@ use std::path::{Path, PathBuf};
 /// `src/ARCHITECTURE.md`. The crates below `crates/` name what their `Cargo.toml` lists.
 const MODULES: &[(&str, &[&str])] = &[
     (
-        "registry",
-        &["admission", "auth", "cacher", "storage", "schema", "api"],
-    ),
-    ("services", &["registry", "storage", "api"]),
-    (
-        "apiextensions",
-        &["registry", "admission", "cacher", "cel", "schema", "api"],
-    ),
-    (
         "builtin",
         &[
             "apiextensions",

@@ -10,7 +10,6 @@ mod devices;
 mod flows;
 mod network;
 mod nodes;
-mod path;
 mod pod_annotations;
 mod pods;
 mod policies;
@@ -32,6 +31,7 @@ mod tests;
 
 use crate::registry::Causes;
 use crate::registry::Resource;
+use crate::registry::field_path as path;
 use crate::registry::fields::{Fields, number, text as text_of};
 use path::Path;
 use text::NOT_NEGATIVE;

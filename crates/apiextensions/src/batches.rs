@@ -1,0 +1,228 @@
+//! Conversion of cached objects by a webhook, in batches. `converted` stores the results; `versions` builds the reviews.
+//!
+//! # Invariants
+//!
+//! 1. A large list claims one batch at a time: a request for one of its objects waits for that batch and not for the list.
+//! 2. Claimed objects are converted even if the request that claimed them is cancelled.
+//! 3. The threads of requests parse and encode at most [`ASIDE_BYTES_MIN`] here without a pause.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::converted::{Awaited, Claim, Form};
+use super::versions::Versions;
+use watchet_api::{ColumnSet, EventType, Object};
+use watchet_registry::stored_form::{encode, parse};
+use watchet_registry::{ConversionError, has_api_version};
+
+/// The size of a review in bytes of stored objects, which the last object may exceed: some hundred objects of the usual size,
+/// so that the cost of the call is small.
+const REVIEW_BYTES_MAX: usize = 1 << 20;
+
+/// The minimum size that is parsed in another thread: the change of threads takes less time than that.
+const ASIDE_BYTES_MIN: usize = 64 << 10;
+
+/// A webhook that takes longer to fail is unavailable; a faster failure is a rejection.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// An object that is about to be sent as an event of its type.
+type EventObject = (EventType, Arc<Object>);
+
+enum Presented {
+    Unchanged(Arc<Object>),
+    Awaited(Awaited),
+}
+
+impl Presented {
+    async fn object(self) -> Result<Arc<Object>, ConversionError> {
+        match self {
+            Self::Unchanged(object) => Ok(object),
+            Self::Awaited(awaited) => awaited.object().await,
+        }
+    }
+}
+
+/// The version that cached objects are converted to.
+#[derive(Clone, Copy)]
+pub(super) struct PresentedVersion<'a> {
+    pub(super) api_version: &'a str,
+    /// The number of the version in its definition.
+    pub(super) ordinal: u32,
+    pub(super) columns: &'a Arc<ColumnSet>,
+}
+
+impl Versions {
+    /// Returns cached objects, each about to be sent as an event of its type, in the version `version`.
+    /// Cancel safe: the conversion of a claimed batch continues, for the next request.
+    ///
+    /// # Errors
+    /// One of them cannot be converted.
+    pub(super) async fn present(
+        self: &Arc<Self>,
+        version: PresentedVersion<'_>,
+        objects: Vec<EventObject>,
+    ) -> Result<Vec<Arc<Object>>, ConversionError> {
+        if !self.uses_webhook() {
+            return Ok(objects.into_iter().map(|(_, object)| object).collect());
+        }
+        let mut presented = Vec::with_capacity(objects.len());
+        let mut waiting = Vec::new();
+        let (mut claims, mut bytes) = (Vec::new(), 0);
+        for (event_type, object) in objects {
+            if has_api_version(object.body_slice(), version.api_version) {
+                waiting.push(Presented::Unchanged(object));
+                continue;
+            }
+            let (awaited, claim) = self.converted.get_or_claim(Form {
+                version: version.ordinal,
+                key: object.key().clone(),
+                at: object.resource_version(),
+                deleted: event_type == EventType::Deleted,
+            });
+            waiting.push(Presented::Awaited(awaited));
+            if let Some(claim) = claim {
+                bytes += object.body_slice().len();
+                claims.push((claim, (event_type, object)));
+            }
+            if bytes >= REVIEW_BYTES_MAX {
+                self.make(version, std::mem::take(&mut claims));
+                bytes = 0;
+                for one in waiting.drain(..) {
+                    presented.push(one.object().await?);
+                }
+            }
+        }
+        self.make(version, claims);
+        for one in waiting {
+            presented.push(one.object().await?);
+        }
+        Ok(presented)
+    }
+
+    /// Converts the claimed objects in a task.
+    fn make(self: &Arc<Self>, version: PresentedVersion<'_>, claims: Vec<(Claim, EventObject)>) {
+        if claims.is_empty() {
+            return;
+        }
+        let batch = Batch {
+            versions: self.clone(),
+            to: version.api_version.to_owned(),
+            columns: version.columns.clone(),
+        };
+        let token = self.tasks.token();
+        self.tasks.spawn("conversion", async move {
+            // The dropped claims end the requests that wait for them.
+            token.run_until_cancelled(batch.make(claims)).await;
+        });
+    }
+}
+
+/// The conversion of a batch to one version.
+#[derive(Clone)]
+struct Batch {
+    versions: Arc<Versions>,
+    to: String,
+    columns: Arc<ColumnSet>,
+}
+
+impl Batch {
+    /// Converts the claimed objects. If the webhook rejects a batch, each object is converted alone, so that no object fails
+    /// because of another. After a slow failure the webhook is not called again, because other requests wait.
+    async fn make(self, claims: Vec<(Claim, EventObject)>) {
+        let (claims, objects): (Vec<Claim>, Vec<EventObject>) = claims.into_iter().unzip();
+        let begun = Instant::now();
+        let mut failed = match self.convert(objects.clone()).await {
+            Ok(made) => return self.finish(claims, made),
+            Err(error) => error,
+        };
+        let mut is_unavailable = begun.elapsed() >= SLOW;
+        if claims.len() == 1 || is_unavailable {
+            let made = claims.iter().map(|_| Err(failed.clone())).collect();
+            return self.finish(claims, made);
+        }
+        tracing::debug!(error = %failed, "objects are converted one by one");
+        for (claim, one) in claims.into_iter().zip(objects) {
+            let mut made = vec![Err(failed.clone())];
+            if !is_unavailable {
+                let begun = Instant::now();
+                made = self.convert(vec![one]).await.unwrap_or_else(|error| {
+                    is_unavailable = begun.elapsed() >= SLOW;
+                    failed = error.clone();
+                    vec![Err(error)]
+                });
+            }
+            self.finish(vec![claim], made);
+        }
+    }
+
+    fn finish(&self, claims: Vec<Claim>, made: Vec<Result<Arc<Object>, ConversionError>>) {
+        for (claim, made) in claims.into_iter().zip(made) {
+            self.versions.converted.finish(claim, made);
+        }
+    }
+
+    /// Converts objects by one review.
+    async fn convert(
+        &self,
+        objects: Vec<EventObject>,
+    ) -> Result<Vec<Result<Arc<Object>, ConversionError>>, ConversionError> {
+        let bytes = objects
+            .iter()
+            .map(|(_, object)| object.body_slice().len())
+            .sum();
+        let (batch, cached) = (self.clone(), objects.clone());
+        let request = move || {
+            let values = cached.iter().map(|(_, object)| value_of(object));
+            let values: Vec<Value> = values.collect::<Result<_, _>>()?;
+            batch.versions.request(values, &batch.to)
+        };
+        let request = self.aside(bytes, request).await??;
+        let response: Bytes = self.versions.call(&request).await?;
+        let batch = self.clone();
+        let bytes = bytes.max(response.len());
+        let read = move || {
+            let values = batch.versions.converted_objects(request, &response)?;
+            let made = objects.iter().zip(values);
+            Ok(made
+                .map(|(object, value)| batch.object(object, &value))
+                .collect())
+        };
+        self.aside(bytes, read).await?
+    }
+
+    fn object(
+        &self,
+        (event_type, object): &EventObject,
+        value: &Value,
+    ) -> Result<Arc<Object>, ConversionError> {
+        let json = encode(value);
+        let (key, at) = (object.key().clone(), object.resource_version());
+        let read = Object::decode(key, at, *event_type, &json, &self.columns);
+        read.map(Arc::new)
+            .map_err(|error| ConversionError(error.to_string()))
+    }
+
+    /// Runs `work` on this number of bytes, in another thread if they are many.
+    async fn aside<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ConversionError> {
+        if bytes < ASIDE_BYTES_MIN {
+            return Ok(work());
+        }
+        let working = self.versions.tasks.spawn_blocking("conversion-batch", work);
+        // The task panicked, which the group reports, or it was not started because the server stops.
+        working.await.map_err(|_| ConversionError::shutting_down())
+    }
+}
+
+/// Returns a cached object in stored form.
+fn value_of(object: &Object) -> Result<Value, ConversionError> {
+    parse(object.body_slice())
+        .map_err(|error| ConversionError(format!("{}: {error}", object.key())))
+}

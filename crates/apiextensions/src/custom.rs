@@ -1,0 +1,49 @@
+//! A version of a custom resource.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::columns::Printer;
+use super::definition::Scale;
+use super::schema::Schema;
+use super::versions::Versions;
+use super::write_barrier::WriteBarrier;
+use watchet_registry::{Rules, Strategy};
+use watchet_schema::KindType;
+
+/// A version of a custom resource. It is the strategy of its resource.
+#[derive(Debug)]
+pub(crate) struct Custom {
+    /// Its definition is being deleted: objects cannot be created.
+    pub(super) terminating: bool,
+    /// The warning to clients, if the version is deprecated.
+    pub(super) deprecation: Option<String>,
+    /// The paths of the subresource `scale`, if the version has it.
+    pub(super) scale: Option<Scale>,
+    /// The number of the version in its definition, from 1. Versions share a cache; conversions of its events are stored
+    /// by this number.
+    pub(super) ordinal: u32,
+    /// Clients can request it. A version that is not served exists here if objects are stored in it.
+    pub(super) served: bool,
+    /// Objects are stored in it.
+    pub(super) stores: bool,
+    pub(super) printer: Printer,
+    /// All versions of its definition.
+    pub(super) versions: Arc<Versions>,
+    /// Storage may have objects of another version.
+    pub(super) converts: bool,
+    /// The type of its objects, from its schema.
+    pub(super) kind: KindType,
+    /// Its `openAPIV3Schema`, for the OpenAPI documents; null if it has none.
+    pub(super) schema: Arc<Value>,
+    /// Its `apiVersion`.
+    pub(super) api_version: String,
+    /// The compiled schema.
+    pub(super) structure: Arc<Schema>,
+    /// The writes that this state of the definition decided.
+    pub(super) writes: WriteBarrier,
+    pub(super) rules: Rules,
+    /// The strategy of the kinds of its subresources.
+    pub(super) body_strategy: Arc<dyn Strategy>,
+}

@@ -1,0 +1,49 @@
+//! The state of all definitions: up to which version they are served, which are being cleaned up, and the objects that their
+//! webhooks have converted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::active_cleanups::ActiveCleanups;
+use super::converted::Pool;
+use watchet_api::ResourceVersion;
+use watchet_registry::{ApiError, Registry, Resource};
+
+/// The time limit for serving the definitions in storage when a server starts. A cache has as long for its first state.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The state of all definitions.
+#[derive(Debug, Default)]
+pub struct Definitions {
+    /// Every definition up to this version is served; `None` until those that were in storage at the start are.
+    pub(super) served: watch::Sender<Option<ResourceVersion>>,
+    pub(super) cleanups: ActiveCleanups,
+    /// The objects of all definitions that webhooks have converted.
+    pub(super) converted: Arc<Pool>,
+}
+
+impl Definitions {
+    /// Waits until the definitions up to `version` are served.
+    ///
+    /// # Errors
+    /// [`ApiError::Timeout`].
+    pub(super) async fn wait_until_served(&self, version: ResourceVersion) -> Result<(), ApiError> {
+        let mut served = self.served.subscribe();
+        let there = served.wait_for(|served| served.is_some_and(|served| served >= version));
+        match tokio::time::timeout(SERVED_WITHIN, there).await {
+            Ok(Ok(_)) => Ok(()),
+            // `self` has the sender, so only time can run out.
+            _ => Err(ApiError::Timeout(format!(
+                "the custom resource definitions were not read within {SERVED_WITHIN:?}"
+            ))),
+        }
+    }
+}
+
+/// Returns the resource of the definitions.
+pub(super) fn definitions_resource(registry: &Registry) -> Arc<Resource> {
+    let resource = registry.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    resource.expect("the table has definitions")
+}

@@ -1,0 +1,287 @@
+//! Read access of admission to the cluster: namespaces, objects, parameters of policies, and other versions of an object.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::attributes::{kind_of, resource_of};
+use super::mutation;
+use crate::error::ApiError;
+use crate::location::ObjectLocation;
+use crate::registry::Registry;
+use crate::resource::Resource;
+use crate::target::Target;
+use crate::{conversion, json_patch, metadata, namespaces, read};
+use watchet_admission::cluster::{
+    Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, Mutation, MutationError,
+    NamespaceState, ParamError, ParamQuery,
+};
+use watchet_admission::request::{AdmissionRequest, GroupVersionKind, GroupVersionResource};
+use watchet_api::{
+    GetOptions, ListOptions, Object, ResourceVersion, SYSTEM_MASTERS, UserInfo, WriteOptions,
+};
+use watchet_auth::Authorizer;
+use watchet_cacher::ReadError;
+
+impl Registry {
+    /// Returns a resource in its preferred version.
+    fn preferred(&self, resource: GroupResource<'_>) -> Result<Arc<Resource>, ClusterError> {
+        let GroupResource { group, resource } = resource;
+        let found = self.preferred_resource(group, resource);
+        found.ok_or_else(|| {
+            ClusterError::Failed(format!("{resource:?} of group {group:?} is not served"))
+        })
+    }
+
+    /// Returns an object as clients of `resource` see it.
+    fn value_of(&self, resource: &Arc<Resource>, object: &Object) -> Result<Value, ApiError> {
+        let body = object.body_slice();
+        let converted = conversion::converted(resource, body)?;
+        serde_json::from_slice(converted.as_deref().unwrap_or(body))
+            .map_err(|error| ReadError::Undecodable(error.to_string()).into())
+    }
+
+    /// Returns the served resource of a kind.
+    pub(crate) fn resource_of_kind(&self, kind: &GroupVersionKind) -> Option<Arc<Resource>> {
+        let is = |r: &&Arc<Resource>| {
+            r.group == kind.group && r.version == kind.version && r.kind == kind.kind
+        };
+        self.resources().iter().find(is).cloned()
+    }
+}
+
+fn version_for(freshness: Freshness) -> Option<ResourceVersion> {
+    match freshness {
+        Freshness::Cached => Some(ResourceVersion::ZERO),
+        Freshness::Latest => None,
+    }
+}
+
+#[async_trait]
+impl Cluster for Registry {
+    async fn namespace(&self, name: &str) -> Result<Option<Value>, ClusterError> {
+        let location = ObjectLocation::new(&self.namespaces, None, name)?;
+        if let Some(cached) = self.peek(&self.namespaces, &location.key) {
+            let value = serde_json::from_slice(cached.body_slice());
+            return value
+                .map(Some)
+                .map_err(|error| ClusterError::Failed(error.to_string()));
+        }
+        // The cache may not have it yet.
+        match self.read_stored(&location).await {
+            Ok(current) => Ok(Some(current.value)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn namespace_state(&self, name: &str) -> Result<NamespaceState, ClusterError> {
+        Ok(namespaces::state(self, name).await?)
+    }
+
+    async fn object(
+        &self,
+        resource: GroupResource<'_>,
+        namespace: &str,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Option<Value>, ClusterError> {
+        let resource = self.preferred(resource)?;
+        let options = GetOptions {
+            resource_version: version_for(freshness),
+        };
+        let target = Target {
+            namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+            name: name.to_owned(),
+            subresource: None,
+            resource,
+        };
+        let found = match read::get(self, &target, options).await {
+            Ok(object) => self.value_of(&target.resource, &object).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        };
+        Ok(found?)
+    }
+
+    async fn objects(
+        &self,
+        resource: GroupResource<'_>,
+        namespace: &str,
+        freshness: Freshness,
+    ) -> Result<Vec<Value>, ClusterError> {
+        let resource = self.preferred(resource)?;
+        let options = ListOptions {
+            resource_version: version_for(freshness),
+            ..ListOptions::default()
+        };
+        let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+        let list = read::list(self, &resource, namespace, &options).await?;
+        let objects = list.items.iter();
+        let values = objects.map(|object| self.value_of(&resource, object));
+        let values = values.collect::<Result<_, ApiError>>();
+        Ok(values?)
+    }
+
+    fn mapping(&self, kind: &GroupVersionKind) -> Option<Mapping> {
+        let resource = self.resource_of_kind(kind)?;
+        Some(Mapping {
+            resource: resource_of(&resource),
+            is_namespaced: resource.namespaced,
+        })
+    }
+
+    async fn replace_status(
+        &self,
+        resource: GroupResource<'_>,
+        object: &Value,
+    ) -> Result<bool, ClusterError> {
+        let target = Target {
+            resource: self.preferred(resource)?,
+            namespace: Some(metadata::text(object, "namespace").to_owned()),
+            name: metadata::text(object, "name").to_owned(),
+            subresource: Some("status".to_owned()),
+        };
+        let server = "system:apiserver".to_owned();
+        let groups = vec![SYSTEM_MASTERS.to_owned()];
+        let options = WriteOptions {
+            user: Arc::new(UserInfo::authenticated(server, String::new(), groups)),
+            field_manager: "kube-apiserver".to_owned(),
+            ..WriteOptions::default()
+        };
+        match self.update(&target, object.clone(), &options).await {
+            Ok(_) => Ok(true),
+            Err(ApiError::Conflict { .. }) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn authorizer(&self) -> Arc<dyn Authorizer> {
+        Registry::authorizer(self).clone()
+    }
+
+    fn equivalents(&self, resource: &GroupVersionResource) -> Vec<Equivalent> {
+        let Some(own) = self.resource(&resource.group, &resource.version, &resource.resource)
+        else {
+            return Vec::new();
+        };
+        let others = self.resources();
+        // Resources that are not stored share the empty prefix.
+        let same = others.iter().filter(|r| {
+            Arc::ptr_eq(r, &own) || r.is_stored() && r.storage_prefix == own.storage_prefix
+        });
+        same.map(|r| Equivalent {
+            resource: resource_of(r),
+            kind: kind_of(r),
+        })
+        .collect()
+    }
+
+    async fn convert(&self, object: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+        let own = GroupVersionKind::of(&object);
+        let (from, to) = (self.resource_of_kind(&own), self.resource_of_kind(kind));
+        match (from, to) {
+            (Some(_), Some(to)) if to.strategy.converter().is_some() => {
+                conversion::converted_to(&to, object)
+                    .await
+                    .map_err(|error| error.to_string())
+            }
+            (Some(from), Some(to)) => {
+                let stored = conversion::to_storage(self.types(), &from, object);
+                let mut shown = conversion::from_storage(&to, stored);
+                shown["apiVersion"] = to.api_version().into();
+                Ok(shown)
+            }
+            _ => Err(format!("cannot convert {own:?} to {kind:?}")),
+        }
+    }
+
+    async fn patched(
+        &self,
+        write: &AdmissionRequest<'_>,
+        kind: &GroupVersionKind,
+        mut object: Value,
+        patch: ::json_patch::Patch,
+    ) -> Result<Value, String> {
+        json_patch::apply(&mut object, &patch).map_err(|error| error.to_string())?;
+        let is = GroupVersionKind::of(&object);
+        if is != *kind {
+            return Err(format!("the patch makes {is:?} of {kind:?}"));
+        }
+        let Some(resource) = self.resource_of_kind(kind) else {
+            // The kind of a subresource has no defaults.
+            return Ok(object);
+        };
+        metadata::check_shape(&resource, &mut object).map_err(|error| error.to_string())?;
+        if let Some(kind) = self
+            .kind_type(&resource)
+            .filter(|_| resource.strategy.is_builtin())
+        {
+            let decoded = kind.conform(&object);
+            if let Some(type_error) = decoded.type_error {
+                return Err(type_error);
+            }
+            object = decoded.value;
+        }
+        let namespace = Some(write.namespace).filter(|_| resource.namespaced);
+        metadata::check_namespace(namespace, &mut object).map_err(|error| error.to_string())?;
+        resource.strategy.set_defaults(&resource, &mut object);
+        Ok(object)
+    }
+
+    async fn mutated(
+        &self,
+        write: &AdmissionRequest<'_>,
+        kind: &GroupVersionKind,
+        object: &Value,
+        mutation: Mutation,
+    ) -> Result<Value, MutationError> {
+        mutation::mutated(self, write, kind, object, mutation)
+    }
+
+    async fn params(
+        &self,
+        kind: &GroupVersionKind,
+        given: &str,
+        of_write: &str,
+        query: &ParamQuery,
+    ) -> Result<Vec<Value>, ParamError> {
+        let resource = self.resource_of_kind(kind);
+        let resource = resource.ok_or_else(|| ParamError::NoSuchKind(kind.to_string()))?;
+        let namespace = match (resource.namespaced, given, of_write) {
+            (true, "", "") => return Err(ParamError::NoNamespace),
+            (true, "", of_write) => Some(of_write),
+            (true, given, _) => Some(given),
+            (false, "", _) => None,
+            (false, ..) => return Err(ParamError::NeedlessNamespace),
+        };
+        let unreadable = |error: ApiError| ParamError::Unreadable(error.to_string());
+        let mut options = ListOptions::default();
+        let objects = match query {
+            ParamQuery::Name(name) => {
+                let target = Target {
+                    resource: resource.clone(),
+                    namespace: namespace.map(str::to_owned),
+                    name: name.clone(),
+                    subresource: None,
+                };
+                match read::get(self, &target, Default::default()).await {
+                    Ok(object) => vec![object],
+                    Err(error) if error.is_not_found() => Vec::new(),
+                    Err(error) => return Err(unreadable(error)),
+                }
+            }
+            ParamQuery::Selector(selector) => {
+                options.labels = selector.clone();
+                let list = read::list(self, &resource, namespace, &options).await;
+                list.map_err(unreadable)?.items
+            }
+        };
+        let objects = objects.iter();
+        let values = objects.map(|object| self.value_of(&resource, object));
+        let values = values.collect::<Result<_, _>>();
+        values.map_err(unreadable)
+    }
+}

@@ -1,0 +1,79 @@
+//! The interface to the code that allocates values that only one object can have.
+
+use async_trait::async_trait;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::error::ApiError;
+use watchet_api::ResourceVersion;
+use watchet_storage::Storage;
+
+/// Allocates values that only one object can have, such as cluster IPs.
+#[async_trait]
+pub trait Allocator: Send + Sync {
+    /// Reserves the values that `object` has, and sets those that it still needs. `old` is the stored object
+    /// and its version.
+    ///
+    /// # Errors
+    /// 422 if a value belongs to another object or is out of range; storage's. Nothing is reserved then.
+    async fn reserve(
+        &self,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
+        write: WriteId,
+        old: Option<(&Value, ResourceVersion)>,
+        object: &mut Value,
+        dry_run: bool,
+    ) -> Result<(), ApiError>;
+
+    /// Releases what `write` reserved for `object`, which was not stored in place of `old` because of `error`.
+    async fn withdraw(
+        &self,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
+        write: Option<WriteId>,
+        old: Option<(&Value, ResourceVersion)>,
+        object: &Value,
+        error: Option<&ApiError>,
+    );
+
+    /// Releases what `before` had and `after` does not have, which replaced it at version `at`.
+    async fn release_replaced(
+        &self,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
+        before: &Value,
+        after: &Value,
+        at: ResourceVersion,
+    );
+
+    /// Releases all that a deleted object had: `states` are its last state and the one before.
+    async fn release_deleted(
+        &self,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
+        states: [&Value; 2],
+    );
+}
+
+/// Identifies one write in all its attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteId(pub Uuid);
+
+impl WriteId {
+    pub(crate) fn new() -> Self {
+        // It has to differ from others and need not be secret: no system call for it at each write.
+        Self(Uuid::from_u128(fastrand::u128(..)))
+    }
+}
+
+/// The resource, namespace and name of an object.
+#[derive(Debug, Clone, Copy)]
+pub struct ObjectIdentity<'a> {
+    /// The storage prefix of the resource.
+    pub storage_prefix: &'a str,
+    /// Empty for a cluster-scoped object.
+    pub namespace: &'a str,
+    /// The name.
+    pub name: &'a str,
+}

@@ -1,0 +1,235 @@
+//! The caches of the served resources: started by the first request, stopped when their resource is removed or its
+//! definition changes. Reads take no lock: they look into an immutable map, which is replaced when a cache starts or
+//! stops.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+
+use super::error::ApiError;
+use super::resource::Resource;
+use super::table::{Table, has_same_fields};
+use watchet_api::{ColumnSet, Object, ObjectKey};
+use watchet_cacher::{CachedResource, Cacher, CacherConfig, StoredTransform};
+use watchet_metrics::Metrics;
+use watchet_storage::{Metered, Storage};
+use watchet_tasks::Tasks;
+
+/// The table of the served resources and their caches, by storage prefix, because resources that share one share a cache.
+#[derive(Debug)]
+pub(crate) struct Caches {
+    storage: Arc<dyn Storage>,
+    metrics: Arc<Metrics>,
+    tasks: Tasks,
+    config: CacherConfig,
+    builtins: Vec<Arc<Resource>>,
+    /// The built-in resources, and the custom resources that are defined now.
+    table: ArcSwap<Table>,
+    started: ArcSwap<HashMap<String, Arc<Started>>>,
+    /// The storage with the metrics of each prefix's resource.
+    stores: ArcSwap<HashMap<String, Arc<Metered>>>,
+    /// Held while one of the maps is replaced.
+    changing: Mutex<()>,
+}
+
+#[derive(Debug, Clone)]
+struct Started {
+    /// The plural name of its resource, with the group.
+    name: String,
+    /// Readiness waits for its first state.
+    is_required: bool,
+    cacher: Arc<Cacher>,
+    /// The columns of its resource in the present table.
+    columns: Arc<ColumnSet>,
+    /// Applies today's schema to stored objects.
+    transform: Option<Arc<dyn StoredTransform>>,
+    tasks: Tasks,
+}
+
+impl Started {
+    /// Returns true if a cache that starts for `owner` would be the same.
+    fn fits(&self, owner: &Resource) -> bool {
+        has_same_fields(&self.columns, &owner.columns) && self.has_transform_of(owner)
+    }
+
+    /// Returns true if `owner` is the resource in the table that this cache was started or retained for.
+    fn is_of(&self, owner: &Resource) -> bool {
+        Arc::ptr_eq(&self.columns, &owner.columns) && self.has_transform_of(owner)
+    }
+
+    fn has_transform_of(&self, owner: &Resource) -> bool {
+        match (&self.transform, &transform_of(owner)) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+}
+
+fn transform_of(resource: &Resource) -> Option<Arc<dyn StoredTransform>> {
+    let converter = resource.strategy.converter();
+    converter.map(|converter| converter.stored_transform())
+}
+
+/// Replaces the map by one that `change` was applied to. The caller holds the lock of changes.
+fn replace<V: Clone>(
+    map: &ArcSwap<HashMap<String, V>>,
+    change: impl FnOnce(&mut HashMap<String, V>),
+) {
+    let mut changed = HashMap::clone(&map.load());
+    change(&mut changed);
+    map.store(Arc::new(changed));
+}
+
+impl Caches {
+    /// Returns the caches of `builtins` over `storage`. They run in tasks of `tasks`.
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        metrics: Arc<Metrics>,
+        tasks: Tasks,
+        config: CacherConfig,
+        builtins: Vec<Arc<Resource>>,
+    ) -> Self {
+        Self {
+            storage,
+            metrics,
+            tasks,
+            config,
+            table: ArcSwap::from_pointee(Table::new(&builtins, Vec::new())),
+            builtins,
+            started: ArcSwap::default(),
+            stores: ArcSwap::default(),
+            changing: Mutex::default(),
+        }
+    }
+
+    /// Returns the table of the served resources.
+    pub(crate) fn table(&self) -> Guard<Arc<Table>> {
+        self.table.load()
+    }
+
+    /// Returns the built-in resources.
+    pub(crate) fn builtins(&self) -> &[Arc<Resource>] {
+        &self.builtins
+    }
+
+    /// Returns each started cache by the name of its resource, with the reason if it is not ready. A cache that waits
+    /// for its first state only counts if it is required.
+    pub(crate) fn readiness(&self) -> Vec<(String, Result<(), String>)> {
+        let started = self.started.load();
+        let mut all: Vec<_> = started
+            .iter()
+            .filter(|(_, started)| started.is_required || !started.cacher.is_starting())
+            .collect();
+        all.sort_unstable_by_key(|(prefix, _)| *prefix);
+        all.into_iter()
+            .map(|(_, started)| (started.name.clone(), started.cacher.readiness()))
+            .collect()
+    }
+
+    /// Serves `defined` beside the built-in resources from now on, and no others. Stops the caches of resources that
+    /// are no longer served, that have other selectable fields, or whose schema has changed, and ends their watches.
+    pub(crate) fn serve_defined(&self, defined: Vec<Arc<Resource>>) {
+        let table = Arc::new(Table::new(&self.builtins, defined));
+        self.table.store(table.clone());
+        // The caches follow the table: a request with the old table has started its cache by now, or finds that its
+        // resource is not served.
+        let _changing = self.changing.lock();
+        let retained = |(prefix, started): (&String, &Arc<Started>)| {
+            let Some(owner) = table.owner(prefix).filter(|owner| started.fits(owner)) else {
+                started.tasks.cancel();
+                return None;
+            };
+            let retained = Started {
+                columns: owner.columns.clone(),
+                ..Started::clone(started)
+            };
+            Some((prefix.clone(), Arc::new(retained)))
+        };
+        let started = self.started.load().iter().filter_map(retained).collect();
+        self.started.store(Arc::new(started));
+        replace(&self.stores, |stores| {
+            stores.retain(|prefix, _| table.owner(prefix).is_some());
+        });
+    }
+
+    /// Returns the cache of `resource`, which starts it if necessary.
+    ///
+    /// # Errors
+    /// [`ApiError::NotServed`] if its definition was removed or has changed.
+    pub(crate) fn cache(&self, resource: &Resource) -> Result<Arc<Cacher>, ApiError> {
+        let table = self.table.load();
+        let owner = table.cache_owner(resource)?;
+        let started = self.started.load();
+        match started.get(&resource.storage_prefix) {
+            // A change of the table is about to stop or to retain any other.
+            Some(started) if started.is_of(owner) => Ok(started.cacher.clone()),
+            _ => self.start_cache(resource),
+        }
+    }
+
+    fn start_cache(&self, resource: &Resource) -> Result<Arc<Cacher>, ApiError> {
+        let store = self.store(resource);
+        let _changing = self.changing.lock();
+        let table = self.table.load();
+        let owner = table.cache_owner(resource)?;
+        if let Some(started) = self.started.load().get(&resource.storage_prefix) {
+            return Ok(started.cacher.clone());
+        }
+        let transform = transform_of(owner);
+        let cached = CachedResource {
+            name: owner.qualified(),
+            namespaced: owner.namespaced,
+            prefix: resource.prefix()?,
+            columns: owner.columns.clone(),
+            triggers: owner.triggers.clone(),
+            metrics: store.metrics().clone(),
+            transform: transform.clone(),
+        };
+        let tasks = self.tasks.child();
+        let name = cached.name.clone();
+        let cacher = Cacher::start(cached, store, &tasks, self.config.clone());
+        let new = Started {
+            name,
+            is_required: owner.strategy.rules().is_cache_required,
+            cacher: cacher.clone(),
+            columns: owner.columns.clone(),
+            transform,
+            tasks,
+        };
+        replace(&self.started, |started| {
+            started.insert(resource.storage_prefix.clone(), Arc::new(new));
+        });
+        Ok(cacher)
+    }
+
+    /// Returns the storage, with the metrics of `resource`.
+    pub(crate) fn store(&self, resource: &Resource) -> Arc<Metered> {
+        if let Some(store) = self.stores.load().get(&resource.storage_prefix) {
+            return store.clone();
+        }
+        let _changing = self.changing.lock();
+        if let Some(store) = self.stores.load().get(&resource.storage_prefix) {
+            return store.clone();
+        }
+        let table = self.table.load();
+        let owner = table.owner(&resource.storage_prefix);
+        let is_served = owner.is_some();
+        let owner = owner.map_or(resource, |owner| owner);
+        let metrics = self.metrics.resource(&owner.group, &owner.plural);
+        let store = Metered::new(self.storage.clone(), metrics);
+        if is_served {
+            replace(&self.stores, |stores| {
+                stores.insert(resource.storage_prefix.clone(), store.clone());
+            });
+        }
+        store
+    }
+
+    /// Returns an object from a cache that has been started; the object may be stale.
+    pub(crate) fn peek(&self, resource: &Resource, key: &ObjectKey) -> Option<Arc<Object>> {
+        let started = self.started.load();
+        started.get(&resource.storage_prefix)?.cacher.peek(key)
+    }
+}

@@ -1,0 +1,42 @@
+//! The start of a registry: its first cache, and what follows admission configurations and definitions.
+
+use std::sync::Arc;
+
+use super::error::ApiError;
+use super::registry::{Parts, Registry};
+use super::{admission_adapter, namespaces};
+use watchet_auth::Authorizer;
+use watchet_metrics::Metrics;
+use watchet_storage::Storage;
+use watchet_tasks::Tasks;
+
+impl Registry {
+    /// Returns a registry over `storage`. Its caches run in tasks of `tasks` and are counted in `metrics`. `authorizer`
+    /// decides on requests, reviews, and in admission.
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        tasks: &Tasks,
+        metrics: Arc<Metrics>,
+        parts: Parts,
+        authorizer: Arc<dyn Authorizer>,
+    ) -> Arc<Self> {
+        let registry = Self::assemble(storage, tasks, metrics, parts, authorizer);
+        let following = admission_adapter::follow(registry.clone());
+        registry.tasks.spawn("admission-configurations", following);
+        registry
+            .cache(&registry.namespaces)
+            .expect("the table's prefixes are paths");
+        registry.provider.start(&registry);
+        registry
+    }
+
+    /// Creates what must exist before the first request, which is the system namespaces, and waits for the resources
+    /// that storage defines.
+    ///
+    /// # Errors
+    /// Those of a create, and [`ApiError::Timeout`].
+    pub async fn bootstrap(&self) -> Result<(), ApiError> {
+        namespaces::bootstrap(self).await?;
+        self.provider.wait_until_started().await
+    }
+}

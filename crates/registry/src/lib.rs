@@ -1,0 +1,99 @@
+//! The verbs on resources: create, update, patch, apply and delete over storage, and the reads, which the cache of each
+//! resource answers. [`Strategy`] is the interface to what differs from resource to resource; other crates implement it.
+//! This crate depends on no HTTP: bodies are JSON values, and errors are [`ApiError`]s.
+//!
+//! # Definitions
+//!
+//! - *Stored form*: an object's JSON as it is in storage: with `apiVersion` and `kind`, without
+//!   `metadata.resourceVersion`. The events of both groups are stored in the form of the core group. Custom resources
+//!   are written in the version that the client uses; reads and writes of storage convert them.
+//! - *Suggestion*: the object as a cache has it, perhaps stale. A write starts from it without a read of storage, as the
+//!   suggestion of etcd3's `GuaranteedUpdate` upstream.
+//!
+//! # Invariants
+//!
+//! 1. The response to a write has the bytes and the revision that were stored, never the state of a cache.
+//! 2. No write fails because of a suggestion alone: it is decided again with the object in storage.
+//! 3. The last finalizer of a namespace is removed only after a pass has found no object in it. As upstream, a create that
+//!    was admitted just before the deletion may be stored after that pass; its object then belongs to the next namespace
+//!    of that name.
+
+mod admission_adapter;
+pub mod age;
+mod allocator;
+mod apply;
+mod caches;
+mod causes;
+mod connect;
+mod construction;
+mod conversion;
+mod create;
+mod create_authorization;
+mod delete;
+mod deleted_namespaces;
+mod error;
+mod field_managers;
+pub mod field_path;
+mod field_validation;
+pub mod fields;
+mod guaranteed_update;
+mod json_patch;
+mod location;
+pub mod metadata;
+pub mod names;
+mod namespaces;
+mod other_kind;
+mod patch;
+mod patched;
+mod pipeline;
+mod preconditions;
+mod ratchet;
+mod read;
+mod registry;
+mod reservations;
+mod resource;
+mod resource_errors;
+pub mod response;
+mod rules;
+pub mod scale;
+mod scale_paths;
+mod schema_validator;
+pub mod stored_form;
+mod strategic;
+mod subresource;
+mod table;
+pub mod table_columns;
+mod target;
+mod update;
+mod verbs;
+mod version_converter;
+mod watch;
+
+pub use allocator::{Allocator, ObjectIdentity, WriteId};
+pub use causes::Causes;
+pub use delete::decide as decide_delete;
+pub use error::ApiError;
+pub use field_validation::{StrictDecodingError, judge};
+pub use guaranteed_update::{Change, Decide, WRITE_DEADLINE, Written};
+pub use location::ObjectLocation;
+pub use names::path_segment_problems;
+pub use other_kind::refusal as other_kind_error;
+pub use read::{StoredName, predicate};
+pub use registry::{Parts, PostHandler, Registry, ResourceProvider};
+pub use resource::{Plain, Resource, Strategy, VirtualObjects, put};
+pub use rules::{Grace, Rules};
+pub use scale_paths::ScalePaths;
+pub use schema_validator::SchemaValidator;
+pub use stored_form::Current;
+pub use subresource::{BodyKind, CHANGED, Posted, Subresource, part};
+pub use table_columns::TableColumn;
+pub use target::{Deleted, Patch, Target};
+pub use version_converter::{ConversionError, VersionConverter, has_api_version};
+pub use watch::Watch;
+
+pub use watchet_admission::plugins::protection_finalizer;
+// The types of arguments and results of the verbs, so that callers need not name the crates below.
+pub use watchet_cacher::{
+    CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, WatchItem,
+};
+pub use watchet_storage::StorageError;

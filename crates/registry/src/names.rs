@@ -1,0 +1,267 @@
+//! Validation of names, labels and annotations. The messages are upstream's, which people search for.
+
+use serde_json::{Map, Value};
+
+use super::causes::Causes;
+use watchet_api::StatusCause;
+use watchet_api::names::{
+    LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_label, is_dns_subdomain, is_label_text,
+};
+
+/// The limit of all annotations of an object together, keys and values.
+const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+    characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
+    'example.com', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
+    or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
+    regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or \
+    '-', start with an alphabetic character, and end with an alphanumeric character (e.g. \
+    'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and \
+    must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or \
+    '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric \
+    characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. \
+    'MyValue',  or 'my_value',  or '12345', regex used for validation is \
+    '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+/// The rule for the names of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameRule {
+    /// A DNS subdomain: most resources.
+    Subdomain,
+    /// A DNS label: namespaces.
+    Label,
+    /// A DNS label that begins with a letter: services.
+    Label1035,
+    /// Any segment of a path: roles and bindings.
+    PathSegment,
+}
+
+impl NameRule {
+    /// Returns the problems of `name`; with `prefix`, of `name` as the prefix of a generated name.
+    pub fn problems(self, name: &str, prefix: bool) -> Vec<String> {
+        // A suffix follows, so a '-' at the end of a prefix is allowed.
+        let masked;
+        let trimmed = match prefix && name.ends_with('-') {
+            true => {
+                masked = format!("{name}a");
+                &masked
+            }
+            false => name,
+        };
+        let (max, good, rule) = match self {
+            Self::Subdomain => (SUBDOMAIN_LENGTH_MAX, is_dns_subdomain(trimmed), SUBDOMAIN),
+            Self::Label => (LABEL_LENGTH_MAX, is_dns_label(trimmed), LABEL),
+            Self::Label1035 => {
+                let letter = trimmed.starts_with(|c: char| c.is_ascii_lowercase());
+                (
+                    LABEL_LENGTH_MAX,
+                    letter && is_dns_label(trimmed),
+                    LABEL_1035,
+                )
+            }
+            Self::PathSegment => return path_segment_problems(name),
+        };
+        let mut problems = Vec::new();
+        if name.len() > max {
+            problems.push(format!("must be no more than {max} characters"));
+        }
+        if !good {
+            problems.push(rule.to_owned());
+        }
+        problems
+    }
+}
+
+/// Returns the problems of `name` as a segment of a storage path.
+pub fn path_segment_problems(name: &str) -> Vec<String> {
+    if matches!(name, "." | "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    ['/', '%']
+        .iter()
+        .filter(|c| name.contains(**c))
+        .map(|c| format!("may not contain '{c}'"))
+        .collect()
+}
+
+/// Returns the problems of a qualified name, `[prefix/]name`.
+pub fn qualified_name_problems(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let name = match text.split('/').collect::<Vec<_>>()[..] {
+        [name] => name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else {
+                let of_prefix = NameRule::Subdomain.problems(prefix, false);
+                problems.extend(of_prefix.into_iter().map(|p| format!("prefix part {p}")));
+            }
+            name
+        }
+        _ => {
+            return vec![format!(
+                "a qualified {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. \
+                 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        problems.push("name part must be non-empty".to_owned());
+    } else if name.len() > LABEL_LENGTH_MAX {
+        problems.push(format!(
+            "name part must be no more than {LABEL_LENGTH_MAX} characters"
+        ));
+    }
+    if !is_label_text(name) {
+        problems.push(QUALIFIED.to_owned());
+    }
+    problems
+}
+
+/// Adds the problems of `metadata.labels`.
+pub fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
+    let field = "metadata.labels";
+    for (key, value) in labels {
+        if causes.is_full() {
+            return;
+        }
+        for problem in qualified_name_problems(key) {
+            causes.push(StatusCause::invalid(field, key, &problem));
+        }
+        let value = value.as_str().unwrap_or_default();
+        for problem in label_value_problems(value) {
+            causes.push(StatusCause::invalid(field, value, &problem));
+        }
+    }
+}
+
+/// Returns the problems of the value of a label.
+pub fn label_value_problems(value: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if value.len() > LABEL_LENGTH_MAX {
+        problems.push(format!(
+            "must be no more than {LABEL_LENGTH_MAX} characters"
+        ));
+    }
+    if !value.is_empty() && !is_label_text(value) {
+        problems.push(LABEL_VALUE.to_owned());
+    }
+    problems
+}
+
+/// Adds the problems of `metadata.annotations`.
+pub fn annotation_problems(annotations: &Map<String, Value>, causes: &mut Causes) {
+    let field = "metadata.annotations";
+    let mut bytes = 0;
+    for (key, value) in annotations {
+        if causes.is_full() {
+            return;
+        }
+        for problem in qualified_name_problems(&key.to_lowercase()) {
+            causes.push(StatusCause::invalid(field, key, &problem));
+        }
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > ANNOTATIONS_BYTES_MAX {
+        causes.push(StatusCause::too_long(field, ANNOTATIONS_BYTES_MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(rule: NameRule, good: &[&str], bad: &[&str]) {
+        for name in good {
+            assert_eq!(rule.problems(name, false), [""; 0], "{rule:?} {name}");
+        }
+        for name in bad {
+            assert_ne!(rule.problems(name, false), [""; 0], "{rule:?} {name}");
+        }
+    }
+
+    #[test]
+    fn rules_accept_and_reject_names() {
+        let long = "a".repeat(254);
+        check(
+            NameRule::Subdomain,
+            &["a", "a.b", "1-2.3", &long[..253]],
+            &["", "A", "a..b", "-a", "a-", "a_b", ".a", "a/b", &long],
+        );
+        check(
+            NameRule::Label,
+            &["a", "9", "a-b", &long[..63]],
+            &["a.b", "", "A", &long[..64]],
+        );
+        check(NameRule::Label1035, &["a", "a9"], &["9a", "", "a.b"]);
+        check(
+            NameRule::PathSegment,
+            &["system:node", "Ä b", "a.b"],
+            &["a/b", "a%b", ".", ".."],
+        );
+        assert_eq!(NameRule::Subdomain.problems("web-", true), [""; 0]);
+        assert_eq!(NameRule::Subdomain.problems("job--", true), [""; 0]);
+        for bad in ["Web-", "-", "a.-", "a."] {
+            assert_ne!(NameRule::Subdomain.problems(bad, true), [""; 0], "{bad}");
+        }
+    }
+
+    #[test]
+    fn labels_and_annotations_are_validated() {
+        let causes = |json: Value| {
+            let mut causes = Causes::default();
+            label_problems(json.as_object().unwrap(), &mut causes);
+            causes.into_vec()
+        };
+        let good = serde_json::json!({"a": "", "x.y/B_c": "v.1", "app": "Web"});
+        assert_eq!(causes(good), []);
+        for bad in [
+            serde_json::json!({"": "v"}),
+            serde_json::json!({"a/b/c": "v"}),
+            serde_json::json!({"/a": "v"}),
+            serde_json::json!({"X.y/a": "v"}),
+            serde_json::json!({"a": "-v"}),
+            serde_json::json!({"a": "v w"}),
+            serde_json::json!({"a": "v".repeat(64)}),
+            serde_json::json!({"a".repeat(64): "v"}),
+        ] {
+            assert_ne!(causes(bad.clone()), [], "{bad}");
+        }
+        let causes = |json: Value| {
+            let mut causes = Causes::default();
+            annotation_problems(json.as_object().unwrap(), &mut causes);
+            causes.into_vec()
+        };
+        assert_eq!(
+            causes(serde_json::json!({"Example.com/a": "any thing"})),
+            []
+        );
+        assert_eq!(
+            causes(serde_json::json!({"a": "x".repeat(256 << 10)})).len(),
+            1
+        );
+        assert_eq!(causes(serde_json::json!({"a b": ""})).len(), 1);
+    }
+
+    /// A small body of invalid labels caused a response of half a gigabyte.
+    #[test]
+    fn list_of_causes_is_truncated() {
+        let labels: Map<String, Value> =
+            (0..200_000).map(|n| (format!("-{n}"), "".into())).collect();
+        let mut causes = Causes::default();
+        label_problems(&labels, &mut causes);
+        let causes = causes.into_vec();
+        assert_eq!(causes.len(), Causes::MAX + 1);
+        assert_eq!(causes[Causes::MAX - 1].reason, "FieldValueInvalid");
+        assert_eq!(
+            causes[Causes::MAX].message,
+            "too many errors, the list is truncated"
+        );
+    }
+}

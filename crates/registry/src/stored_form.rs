@@ -1,0 +1,88 @@
+//! The stored form of objects: reading it from storage and from a cache, and encoding it.
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::error::ApiError;
+use watchet_api::{Object, ResourceVersion};
+use watchet_cacher::ReadError;
+use watchet_storage::KeyValue;
+
+/// The initial capacity of the buffer of an encoded object. Most objects fit without growing it.
+const ENCODED_BYTES_USUAL: usize = 2048;
+
+/// The object that a write starts from.
+#[derive(Debug, Clone)]
+pub struct Current {
+    /// The object in stored form.
+    pub value: Value,
+    /// The version at which the object was written.
+    pub at: ResourceVersion,
+    /// This write read the object from storage. Otherwise it is from a cache and may be stale.
+    pub(crate) is_fresh: bool,
+    /// The object in storage, if it differs from `value`: a write that changes nothing still stores the object if
+    /// its stored form would differ today. Only known for a fresh object.
+    pub(crate) raw: Option<Value>,
+}
+
+impl Current {
+    /// Decodes an object that was read from storage.
+    ///
+    /// # Errors
+    /// The value is not JSON, or not an object with metadata.
+    pub fn stored(stored: &KeyValue) -> Result<Self, ApiError> {
+        let undecodable = |why: &dyn std::fmt::Display| {
+            ReadError::Undecodable(format!("undecodable object {}: {why}", stored.key))
+        };
+        let value = parse(&stored.value).map_err(|error| undecodable(&error))?;
+        if !value["metadata"].is_object() {
+            return Err(undecodable(&"it is no object with metadata").into());
+        }
+        Ok(Self {
+            value,
+            at: stored.mod_revision,
+            is_fresh: true,
+            raw: None,
+        })
+    }
+
+    /// Returns an object of a cache; `None` if it is not JSON.
+    pub(crate) fn suggested(object: &Object) -> Option<Self> {
+        Some(Self {
+            value: parse(object.body_slice()).ok()?,
+            at: object.resource_version(),
+            is_fresh: false,
+            raw: None,
+        })
+    }
+
+    /// Returns the object and its version.
+    pub(crate) fn versioned(&self) -> (&Value, ResourceVersion) {
+        (&self.value, self.at)
+    }
+
+    /// Returns true if storing `value` would certainly change nothing.
+    pub(crate) fn is_stored_as(&self, value: &Value) -> bool {
+        self.raw.is_none() && self.value == *value
+    }
+}
+
+/// Returns the stored form of `json`.
+///
+/// # Errors
+/// `json` is not JSON.
+pub fn parse(json: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut value: Value = serde_json::from_slice(json)?;
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    Ok(value)
+}
+
+/// Returns the bytes of `value`, without spare capacity, because some of them stay in memory for long.
+pub fn encode(value: &Value) -> Bytes {
+    let mut json = Vec::with_capacity(ENCODED_BYTES_USUAL);
+    // A `Value` has string keys and finite numbers only, so it always encodes.
+    serde_json::to_writer(&mut json, value).expect("a JSON value encodes");
+    Bytes::from(json.into_boxed_slice())
+}

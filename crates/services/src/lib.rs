@@ -1,0 +1,422 @@
+//! Allocation of cluster IPs and node ports: which ones a service gets, and when they are claimed and released. The
+//! protocol of claims is in `claims`.
+//!
+//! # Beside a kube-apiserver
+//!
+//! On one etcd both see the same claims of addresses. Ports on nodes upstream keeps as one bitmap
+//! (`/registry/ranges/servicenodeports`), which is not looked at here: it follows the services, within its
+//! three minutes of repair, so only a port that both allocate before that can be allocated twice.
+
+mod claims;
+mod families;
+mod ranges;
+pub mod spec;
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::net::IpAddr;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use claims::{Allocated, Claims};
+pub use ranges::ServiceRanges;
+use ranges::{Family, Range};
+
+use self::spec::{has_cluster_ip, has_health_port, has_node_ports};
+use watchet_api::{ResourceVersion, StatusCause, UserInfo};
+use watchet_registry::{
+    Allocator, ApiError, ObjectIdentity, Resource, Strategy, WriteId, metadata,
+};
+use watchet_storage::{Storage, StorageError};
+
+/// The ports on nodes.
+const PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
+/// How many addresses are tried for one that is free.
+const TRIES_MAX: u64 = 2048;
+const HEALTH_PORT: &str = "spec.healthCheckNodePort";
+
+/// Allocates the addresses and node ports of services.
+#[derive(Debug)]
+pub struct ServiceStrategy {
+    ranges: ServiceRanges,
+}
+
+impl ServiceStrategy {
+    /// Allocates from `ranges`.
+    pub fn new(ranges: ServiceRanges) -> Self {
+        Self { ranges }
+    }
+}
+
+impl Strategy for ServiceStrategy {
+    fn prepare_for_create(&self, _resource: &Resource, _user: &UserInfo, service: &mut Value) {
+        let spec = service.get_mut("spec").and_then(Value::as_object_mut);
+        if let Some(spec) = spec {
+            spec::pair_addresses(spec);
+        }
+    }
+
+    fn prepare_for_update(
+        &self,
+        resource: &Resource,
+        subresource: Option<&str>,
+        stored: &Value,
+        service: &mut Value,
+    ) {
+        resource.reset_unwritable(subresource, stored, service);
+        if let (Some(old), Some(new)) = (stored.as_object(), service.as_object_mut()) {
+            spec::carry_on(old, new);
+        }
+    }
+
+    fn allocator(&self) -> Option<&dyn Allocator> {
+        Some(self)
+    }
+}
+
+/// The allocation for one write of a service.
+struct Allocation<'a> {
+    storage: &'a dyn Storage,
+    ranges: &'a ServiceRanges,
+    owner: ObjectIdentity<'a>,
+    uid: String,
+    writer: WriteId,
+    /// Which revision of the service the write would replace.
+    base: ResourceVersion,
+    dry_run: bool,
+    /// Where the search begins.
+    seed: u64,
+}
+
+#[async_trait]
+impl Allocator for ServiceStrategy {
+    async fn reserve(
+        &self,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
+        write: WriteId,
+        old: Option<(&Value, ResourceVersion)>,
+        service: &mut Value,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        let uid = metadata::text(service, "uid").to_owned();
+        let mut hasher = DefaultHasher::new();
+        uid.hash(&mut hasher);
+        let allocation = Allocation {
+            storage,
+            ranges: &self.ranges,
+            owner,
+            uid,
+            writer: write,
+            base: old.map_or(ResourceVersion::ZERO, |(_, at)| at),
+            dry_run,
+            seed: hasher.finish(),
+        };
+        let allocated = allocation.fill(old.map(|(old, _)| old), service).await;
+        if allocated.is_err() && !dry_run {
+            // What it got so far is of no use without the rest.
+            release_new(storage, owner, Some(write), old, service).await;
+        }
+        allocated
+    }
+
+    async fn withdraw(
+        &self,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
+        write: Option<WriteId>,
+        old: Option<(&Value, ResourceVersion)>,
+        service: &Value,
+        error: Option<&ApiError>,
+    ) {
+        // It may have been stored, or will be in a moment, and then has what it claimed. Otherwise the claims are left
+        // to be taken over.
+        if let Some(ApiError::Storage(StorageError::Unavailable(_))) = error {
+            return;
+        }
+        release_new(storage, owner, write, old, service).await;
+    }
+
+    async fn release_replaced(
+        &self,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
+        before: &Value,
+        after: &Value,
+        at: ResourceVersion,
+    ) {
+        let has = Allocated::all_of(after);
+        release(storage, owner, None, &has, before, at).await;
+    }
+
+    async fn release_deleted(
+        &self,
+        storage: &dyn Storage,
+        owner: ObjectIdentity<'_>,
+        states: [&Value; 2],
+    ) {
+        for state in states {
+            // No write brings it back.
+            let end = ResourceVersion::new(u64::MAX);
+            release(storage, owner, None, &[], state, end).await;
+            if states[0]["spec"] == states[1]["spec"] {
+                break;
+            }
+        }
+    }
+}
+
+/// Releases what `service` has and `old` had not.
+async fn release_new(
+    storage: &dyn Storage,
+    owner: ObjectIdentity<'_>,
+    writer: Option<WriteId>,
+    old: Option<(&Value, ResourceVersion)>,
+    service: &Value,
+) {
+    let had = old
+        .map(|(old, _)| Allocated::all_of(old))
+        .unwrap_or_default();
+    let since = old.map_or(ResourceVersion::ZERO, |(_, at)| at);
+    release(storage, owner, writer, &had, service, since).await;
+}
+
+/// Releases what `service` has and is not in `keeps`. A failure is not the client's: it leaves an unused
+/// claim, which another service can take over.
+async fn release(
+    storage: &dyn Storage,
+    owner: ObjectIdentity<'_>,
+    writer: Option<WriteId>,
+    keeps: &[Allocated],
+    service: &Value,
+    since: ResourceVersion,
+) {
+    let uid = metadata::text(service, "uid");
+    let claims = Claims {
+        storage,
+        owner,
+        uid,
+    };
+    for allocated in Allocated::all_of(service) {
+        if keeps.contains(&allocated) {
+            continue;
+        }
+        if let Err(error) = claims.release(allocated, writer, since).await {
+            tracing::warn!(?allocated, uid, %error, "cannot release a claim of a service");
+        }
+    }
+}
+
+impl Allocation<'_> {
+    async fn fill(&self, old: Option<&Value>, service: &mut Value) -> Result<(), ApiError> {
+        let ranges = self.ranges;
+        families::fill(ranges, old, service).map_err(|causes| self.invalid(causes))?;
+        let had = old.map(Allocated::all_of).unwrap_or_default();
+        let spec = service["spec"].as_object().cloned().unwrap_or_default();
+        if has_cluster_ip(&spec) && service["spec"]["clusterIP"] != "None" {
+            self.addresses(&had, service).await?;
+        }
+        if has_node_ports(&spec) {
+            self.ports(&had, service).await?;
+        }
+        if has_health_port(&spec) {
+            self.health_port(&had, service).await?;
+        }
+        Ok(())
+    }
+
+    /// The port that a balancer asks for the service's health: none of the service's own others.
+    async fn health_port(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
+        let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+        let taken = ports.filter_map(|port| port["nodePort"].as_u64());
+        let taken: Vec<u64> = taken.collect();
+        let port = match service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) {
+            0 => self.free_port(u64::from(u16::MAX), &taken).await?,
+            given if taken.contains(&given) => return Err(self.taken_port(given, HEALTH_PORT)),
+            given => self.chosen_port(given, HEALTH_PORT, had).await?,
+        };
+        service["spec"]["healthCheckNodePort"] = port.into();
+        Ok(())
+    }
+
+    /// An address of each family, in their order.
+    async fn addresses(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
+        let texts = |member: &str| -> Vec<String> {
+            let list = service["spec"][member].as_array().into_iter().flatten();
+            list.filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let (families, mut given) = (texts("ipFamilies"), texts("clusterIPs"));
+        for (index, family) in families.iter().enumerate() {
+            let range = match &**family {
+                "IPv4" => self.ranges.of(Family::V4),
+                _ => self.ranges.of(Family::V6),
+            };
+            let ip = match (given.get(index), range) {
+                (Some(chosen), range) => self.chosen_address(chosen, range, had).await?,
+                (None, Some(range)) => self.free_address(range).await?,
+                // One that prefers two families and was made when there were two.
+                (None, None) => break,
+            };
+            given.truncate(index);
+            given.push(ip);
+        }
+        if let Some(first) = given.first().cloned() {
+            service["spec"]["clusterIP"] = first.into();
+            service["spec"]["clusterIPs"] = json!(given);
+        }
+        Ok(())
+    }
+
+    async fn chosen_address(
+        &self,
+        given: &str,
+        range: Option<Range>,
+        had: &[Allocated],
+    ) -> Result<String, ApiError> {
+        let Ok(ip) = given.parse::<IpAddr>() else {
+            return Err(self.refused_address(given, "it is no address"));
+        };
+        let good = Allocated::Address(ip);
+        if had.contains(&good) {
+            return Ok(given.to_owned());
+        }
+        let Some(range) = range.filter(|range| !range.contains(ip)) else {
+            return match self.claim(good).await? {
+                true => Ok(given.to_owned()),
+                false => Err(self.refused_address(given, "provided IP is already allocated")),
+            };
+        };
+        let why = format!(
+            "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}"
+        );
+        Err(self.refused_address(given, &why))
+    }
+
+    fn refused_address(&self, ip: &str, why: &str) -> ApiError {
+        let message = format!("Invalid value: [{ip:?}]: failed to allocate IP {ip}: {why}");
+        self.refused(StatusCause {
+            reason: "FieldValueInvalid".to_owned(),
+            message,
+            field: "spec.clusterIPs".to_owned(),
+        })
+    }
+
+    fn refused(&self, cause: StatusCause) -> ApiError {
+        self.invalid(vec![cause])
+    }
+
+    fn invalid(&self, causes: Vec<StatusCause>) -> ApiError {
+        ApiError::Invalid {
+            group: String::new(),
+            kind: "Service".to_owned(),
+            name: self.owner.name.to_owned(),
+            causes,
+        }
+    }
+
+    /// Returns a free address: first from the part of the range that users rarely choose from (KEP-3070), then from the rest.
+    async fn free_address(&self, range: Range) -> Result<String, ApiError> {
+        let (chosen, all) = (range.chosen(), range.len());
+        for (from, len) in [(chosen, all - chosen), (0, chosen)] {
+            let start = self.seed.checked_rem(len).unwrap_or(0);
+            for step in 0..len.min(TRIES_MAX) {
+                let ip = range.at(from + (start + step) % len);
+                if self.claim(Allocated::Address(ip)).await? {
+                    return Ok(ip.to_string());
+                }
+            }
+        }
+        Err(ApiError::Unsupported(
+            "failed to allocate a serviceIP: range is full".to_owned(),
+        ))
+    }
+
+    /// The ports on nodes of all ports; one port of two protocols has the same for both.
+    async fn ports(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
+        let ports = service["spec"]["ports"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let health = service["spec"]["healthCheckNodePort"].as_u64();
+        let mut shared: Vec<(u64, u16)> = Vec::new();
+        let mut taken: Vec<u64> = health.into_iter().collect();
+        for (index, port) in ports.iter().enumerate() {
+            let number = port["port"].as_u64().unwrap_or(0);
+            if let Some(given) = port["nodePort"].as_u64().filter(|given| *given != 0) {
+                let field = format!("spec.ports[{index}].nodePort");
+                let chosen = self.chosen_port(given, &field, had).await?;
+                shared.push((number, chosen));
+                taken.push(given);
+            }
+        }
+        for (index, port) in ports.iter().enumerate() {
+            if port["nodePort"].as_u64().unwrap_or(0) != 0 {
+                continue;
+            }
+            let number = port["port"].as_u64().unwrap_or(0);
+            let same = shared.iter().find(|(port, _)| *port == number);
+            let given = match same {
+                Some((_, given)) => *given,
+                None => self.free_port(number, &taken).await?,
+            };
+            shared.push((number, given));
+            taken.push(given.into());
+            service["spec"]["ports"][index]["nodePort"] = given.into();
+        }
+        Ok(())
+    }
+
+    async fn chosen_port(
+        &self,
+        port: u64,
+        field: &str,
+        had: &[Allocated],
+    ) -> Result<u16, ApiError> {
+        let known = u16::try_from(port).ok().filter(|port| PORTS.contains(port));
+        let Some(known) = known else {
+            let why = format!(
+                "provided port is not in the valid range. The range of valid ports is {}-{}",
+                PORTS.start(),
+                PORTS.end()
+            );
+            return Err(self.refused(StatusCause::invalid_number(field, port, &why)));
+        };
+        let good = Allocated::Port(known);
+        if had.contains(&good) || self.claim(good).await? {
+            return Ok(known);
+        }
+        Err(self.taken_port(port, field))
+    }
+
+    fn taken_port(&self, port: u64, field: &str) -> ApiError {
+        let why = "provided port is already allocated";
+        self.refused(StatusCause::invalid_number(field, port, why))
+    }
+
+    async fn free_port(&self, number: u64, taken: &[u64]) -> Result<u16, ApiError> {
+        let choice = u64::from(PORTS.end() - PORTS.start()) + 1;
+        let start = self.seed.wrapping_add(number.wrapping_mul(0x9e37_79b9)) % choice;
+        for step in 0..choice {
+            let port = PORTS.start() + ((start + step) % choice) as u16;
+            if !taken.contains(&port.into()) && self.claim(Allocated::Port(port)).await? {
+                return Ok(port);
+            }
+        }
+        let full = "range is full";
+        Err(self.refused(StatusCause::invalid("spec.ports", "", full)))
+    }
+
+    /// Claims something; false when it is another's.
+    async fn claim(&self, good: Allocated) -> Result<bool, ApiError> {
+        let claims = Claims {
+            storage: self.storage,
+            owner: self.owner,
+            uid: &self.uid,
+        };
+        match self.dry_run {
+            true => claims.is_free(good).await,
+            false => claims.claim(good, self.writer, self.base).await,
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The allocated fields of a service, by its type, and how an update retains them: addresses and node ports. `claims`
+//! allocates them.
+
+use serde_json::{Value, json};
+
+use watchet_registry::fields::{Fields, is_unset, items, list, number, object, text};
+
+/// Whether it has an address in the cluster, or says that it wants none.
+pub fn has_cluster_ip(spec: &Fields) -> bool {
+    matches!(
+        text(spec, "type"),
+        "ClusterIP" | "NodePort" | "LoadBalancer" | ""
+    )
+}
+
+/// Whether its ports are ports of every node.
+pub(crate) fn has_node_ports(spec: &Fields) -> bool {
+    let allocated = spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
+    match text(spec, "type") {
+        "NodePort" => true,
+        "LoadBalancer" => allocated,
+        _ => false,
+    }
+}
+
+/// Whether it has a port of every node by which a balancer asks for its health.
+pub(crate) fn has_health_port(spec: &Fields) -> bool {
+    text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
+}
+
+/// Whether it can be reached from outside.
+pub fn is_external(spec: &Fields) -> bool {
+    match text(spec, "type") {
+        "NodePort" | "LoadBalancer" => true,
+        "ClusterIP" => !list(spec, "externalIPs").is_empty(),
+        _ => false,
+    }
+}
+
+/// Makes the two members for its address say the same.
+pub fn pair_addresses(spec: &mut Fields) {
+    let first = list(spec, "clusterIPs").first().and_then(Value::as_str);
+    match (text(spec, "clusterIP"), first) {
+        ("", Some(first)) => {
+            let first = first.to_owned();
+            spec.insert("clusterIP".to_owned(), first.into());
+        }
+        ("", None) => {}
+        (single, None) => {
+            let ips = json!([single]);
+            spec.insert("clusterIPs".to_owned(), ips);
+        }
+        _ => {}
+    }
+}
+
+/// Returns true for a service without a selector whose address is `None`: a user writes its endpoints.
+pub(crate) fn is_foreign(spec: &Fields) -> bool {
+    text(spec, "clusterIP") == "None" && object(spec, "selector").is_none_or(Fields::is_empty)
+}
+
+/// Carries on what `old` was given and `new` does not mention, and drops what the type of `new` has no
+/// use for.
+pub fn carry_on(old: &Fields, new: &mut Fields) {
+    let (Some(old), Some(new)) = (
+        object(old, "spec"),
+        new.get_mut("spec").and_then(Value::as_object_mut),
+    ) else {
+        return;
+    };
+    follow_change(old, new);
+    drop_useless(old, new);
+    if has_cluster_ip(old) && has_cluster_ip(new) {
+        if is_unset(new, "clusterIP") && list(new, "clusterIPs").is_empty() {
+            for member in ["clusterIP", "clusterIPs"] {
+                old.get(member)
+                    .cloned()
+                    .map(|value| new.insert(member.to_owned(), value));
+            }
+        }
+        // Who leaves out one of the two members means what is there.
+        if text(old, "clusterIP") == text(new, "clusterIP")
+            && list(new, "clusterIPs").is_empty()
+            && let Some(addresses) = old.get("clusterIPs").cloned()
+        {
+            new.insert("clusterIPs".to_owned(), addresses);
+        }
+    }
+    if has_node_ports(old) && has_node_ports(new) {
+        let key = |port: &Fields| (text(port, "protocol").to_owned(), number(port, "port"));
+        for port in items(new, "ports") {
+            let mut known = list(old, "ports").iter().filter_map(Value::as_object);
+            let same = known.find(|known| key(known) == key(port));
+            let given = same.and_then(|same| number(same, "nodePort"));
+            if let Some(given) = given.filter(|_| number(port, "nodePort").unwrap_or(0) == 0) {
+                port.insert("nodePort".to_owned(), given.into());
+            }
+        }
+    }
+    if has_health_port(old)
+        && has_health_port(new)
+        && number(new, "healthCheckNodePort").unwrap_or(0) == 0
+        && let Some(port) = old.get("healthCheckNodePort").cloned()
+    {
+        new.insert("healthCheckNodePort".to_owned(), port);
+    }
+    pair_addresses(new);
+}
+
+/// Who changes one of the members for the address means both.
+fn follow_change(old: &Fields, new: &mut Fields) {
+    let single = (text(old, "clusterIP"), text(new, "clusterIP"));
+    let same_list = list(old, "clusterIPs") == list(new, "clusterIPs");
+    if single.0 == single.1 || !same_list || list(old, "clusterIPs").is_empty() {
+        return;
+    }
+    match single.1 {
+        "" => drop(new.remove("clusterIPs")),
+        changed => {
+            let ips = json!([changed]);
+            new.insert("clusterIPs".to_owned(), ips);
+        }
+    }
+}
+
+/// What a client leaves in place when it changes the type.
+fn drop_useless(old: &Fields, new: &mut Fields) {
+    let same = |member: &str, new: &Fields| old.get(member) == new.get(member);
+    if has_cluster_ip(old) && !has_cluster_ip(new) && same("clusterIP", new) {
+        for member in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            new.remove(member);
+        }
+    }
+    if has_node_ports(old) && !has_node_ports(new) {
+        let given: Vec<Option<i64>> = list(old, "ports")
+            .iter()
+            .filter_map(|port| Some(number(port.as_object()?, "nodePort")))
+            .collect();
+        for port in items(new, "ports") {
+            if given.contains(&number(port, "nodePort")) {
+                port.remove("nodePort");
+            }
+        }
+    }
+    if has_health_port(old) && !has_health_port(new) && same("healthCheckNodePort", new) {
+        new.remove("healthCheckNodePort");
+    }
+    let balanced = |spec: &Fields| text(spec, "type") == "LoadBalancer";
+    if balanced(old) && !balanced(new) {
+        for member in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
+            if same(member, new) {
+                new.remove(member);
+            }
+        }
+    }
+    if is_external(old) && !is_external(new) && same("externalTrafficPolicy", new) {
+        new.remove("externalTrafficPolicy");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carried(old: Value, new: Value) -> Value {
+        let old = json!({ "spec": old });
+        let mut new = json!({ "spec": new });
+        carry_on(old.as_object().unwrap(), new.as_object_mut().unwrap());
+        new["spec"].take()
+    }
+
+    #[test]
+    fn what_was_given_is_carried_on() {
+        let old = json!({
+            "type": "NodePort", "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+            "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}],
+        });
+        let bare = json!({"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}]});
+        let mut all = carried(old.clone(), bare);
+        // Families are set where those of the cluster are known.
+        for member in ["ipFamilies", "ipFamilyPolicy"] {
+            all[member] = old[member].clone();
+        }
+        assert_eq!(all, old);
+        let changed =
+            json!({"type": "NodePort", "clusterIP": "10.96.0.8", "clusterIPs": ["10.96.0.7"]});
+        assert_eq!(
+            carried(old.clone(), changed)["clusterIPs"],
+            json!(["10.96.0.8"])
+        );
+        let mut inner = old.clone();
+        inner["type"] = json!("ClusterIP");
+        let inner = carried(old.clone(), inner);
+        assert_eq!(inner["ports"], json!([{"port": 80, "protocol": "TCP"}]));
+        assert_eq!(inner["clusterIP"], "10.96.0.7");
+        let mut outside = old.clone();
+        outside["type"] = json!("ExternalName");
+        let outside = carried(old, outside);
+        assert!(outside.get("clusterIP").is_none() && outside.get("ipFamilies").is_none());
+    }
+}
