@@ -1,10 +1,13 @@
-//! JSONPath as kubectl and printer columns speak it: `.spec.containers[0].image`,
-//! `.status.conditions[?(@.type=="Ready")].status`, `.items[*].name`, `..name`. It is Kubernetes' own
-//! dialect, without a `$`, and finds what is there; a path that leads nowhere finds nothing.
+//! JSONPath in the dialect of kubectl and printer columns: `.spec.containers[0].image`,
+//! `.status.conditions[?(@.type=="Ready")].status`, `.items[*].name`, `..name`. A path to an absent value finds nothing.
+//!
+//! The crate `serde_json_path` implements RFC 9535, which requires a leading `$`, has no escapes such as `a\.b`, and allows
+//! member names with `-` or `/` in brackets only; upstream accepts all of these in `additionalPrinterColumns`. A shim would
+//! have to parse the whole dialect to translate it, and would have different error messages for clients.
 
 use serde_json::Value;
 
-/// How many values one step of a path may find. Steps that fan out multiply; a column shows one.
+/// The number of values that one step of a path can find. Steps with several values multiply; a column shows one value.
 const FOUND_MAX: usize = 10_000;
 
 /// A parsed path.
@@ -30,7 +33,7 @@ enum Step {
 #[derive(Debug, Clone, PartialEq)]
 struct Filter {
     left: Operand,
-    /// Without one, that the left side is there is enough.
+    /// Without a test the filter selects items in which the left side exists.
     test: Option<(Comparison, Operand)>,
 }
 
@@ -59,25 +62,25 @@ const COMPARISONS: [(&str, Comparison); 6] = [
     (">", Comparison::Greater),
 ];
 
-/// A text is no path.
+/// A text is not a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PathError {
     /// A bracket or a quote is not closed.
     #[error("unterminated array")]
     Unterminated,
-    /// What stands in brackets is nothing known.
+    /// The text in brackets is invalid.
     #[error("invalid array index {0}")]
     Index(String),
-    /// A filter has no sense.
+    /// A filter is invalid.
     #[error("unrecognized filter {0}")]
     Filter(String),
-    /// Something stands where a `.` or a `[` should.
+    /// A character other than `.` or `[`.
     #[error("unrecognized character in action: {0:?}")]
     Character(char),
 }
 
 impl JsonPath {
-    /// Reads a path that begins with a `.` or a `[`; the empty one is the whole.
+    /// Parses a path that begins with `.` or `[`. The empty path is the whole value.
     ///
     /// # Errors
     /// [`PathError`].
@@ -106,7 +109,7 @@ impl JsonPath {
         Ok(Self(steps))
     }
 
-    /// The values that the path leads to, in order.
+    /// Returns the values that the path finds, in order.
     pub(super) fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         let mut found = vec![value];
         for step in &self.0 {
@@ -121,7 +124,7 @@ impl JsonPath {
     }
 }
 
-/// Reads the name of a member, up to the next step; a backslash keeps what follows it in the name.
+/// Parses the name of a member, up to the next step. A backslash escapes a character of the name.
 fn member<'a>(text: &'a str, steps: &mut Vec<Step>) -> &'a str {
     let mut name = String::new();
     let mut chars = text.char_indices();
@@ -145,7 +148,7 @@ fn member<'a>(text: &'a str, steps: &mut Vec<Step>) -> &'a str {
     &text[end..]
 }
 
-/// Where the bracket that is open at the start of `text` closes.
+/// Returns the position of the bracket that closes the one before `text`.
 fn closing(text: &str) -> Result<usize, PathError> {
     let (mut depth, mut quote, mut escaped) = (0, None, false);
     for (at, c) in text.char_indices() {
@@ -198,7 +201,7 @@ fn bracket(text: &str) -> Result<Step, PathError> {
     ))
 }
 
-/// The text in quotes, if that is all there is.
+/// Returns the text of a quoted string; `None` if `text` is not one.
 fn quoted(text: &str) -> Option<String> {
     let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
     let inner = text[1..].strip_suffix(quote)?;
@@ -290,7 +293,7 @@ fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
     }
 }
 
-/// The place that `index` means, from the end when it is negative.
+/// Returns the position of `index`, which counts from the end if it is negative.
 fn position(index: i64, len: usize) -> Option<usize> {
     match index < 0 {
         true => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
@@ -298,7 +301,7 @@ fn position(index: i64, len: usize) -> Option<usize> {
     }
 }
 
-/// The same for the end of a slice, which may lie outside.
+/// Returns the position of the bound of a slice, which may be outside of the list.
 fn clamp(bound: i64, len: usize) -> usize {
     match bound < 0 {
         true => position(bound, len).unwrap_or(0),
@@ -356,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_where_kubectl_goes() {
+    fn paths_find_the_values_that_kubectl_finds() {
         let object = json!({
             "metadata": {"labels": {"a.b/c": "x", "plain": "y"}},
             "spec": {"n": 3, "list": [1, 2, 3, 4], "items": [{"name": "a"}, {"name": "b"}]},
@@ -400,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn invalid_paths_are_errors() {
         for bad in [
             ".a[",
             ".a['b]",
@@ -412,13 +415,13 @@ mod tests {
             ".a]",
         ] {
             let parsed = JsonPath::parse(bad);
-            // A bracket that closes nothing is part of a name, as in kubectl.
+            // As in kubectl, a closing bracket without an opening one is part of a name.
             assert_eq!(parsed.is_err(), bad != ".a]", "{bad}: {parsed:?}");
         }
     }
 
     #[test]
-    fn steps_that_fan_out_are_bounded() {
+    fn number_of_found_values_is_bounded() {
         let wide: Value = (0..200).map(|_| json!(vec![0; 200])).collect();
         let path = JsonPath::parse("..*..*..*").unwrap();
         assert!(path.find(&wide).len() <= FOUND_MAX);

@@ -240,7 +240,7 @@ async fn validate_aside(
     Ok(())
 }
 
-/// What CustomResourceDefinitions have beyond other built-in resources.
+/// How CustomResourceDefinitions differ from other built-in resources.
 #[derive(Debug)]
 pub struct DefinitionStrategy(pub Arc<Definitions>);
 

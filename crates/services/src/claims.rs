@@ -1,26 +1,23 @@
-//! Claims: a key in storage for each address and each port that a service has. The parent module chooses
-//! what to claim.
+//! Claims: a key in storage for each address and each port that a service has. The parent module chooses the values.
 //!
 //! # Definitions
 //!
-//! - *Claim*: a key for one address (an `IPAddress`, as upstream has them) or one port, that names the
-//!   service that has it. It is only created if absent, so that of two services, on any number of servers, one
-//!   gets it.
-//! - *Hold*: a mark in a claim that a write which is under way relies on it: which write, and which revision
-//!   of the service it would replace, its *base* (zero when it makes the service). Such a write is over for
-//!   good once the service has a later revision.
+//! - *Claim*: a key for one address (an `IPAddress`, as upstream) or one port, which names its service. It is created only if
+//!   absent, so that of two services, on any number of servers, one gets it.
+//! - *Hold*: an entry in a claim for a write in progress that relies on it: the write, and the revision of the service that it
+//!   would replace, its *base* (zero for a create). Such a write cannot succeed any more once the service has a later
+//!   revision.
 //!
 //! # Invariants
 //!
-//! 1. A write stores a service with what the service did not have only after it has put its hold there.
-//! 2. Who gives up a claim knows a revision at which the service had no use for it. It deletes the claim only
-//!    if no other write holds it from that revision on, and by compare and swap, so that a hold which comes in
-//!    between is noticed. Whatever write has given the service a use for it since began at that revision or
-//!    later, and its hold would be there.
+//! 1. A write stores a service with a new value only after it has added its hold to the claim of that value.
+//! 2. A release has a revision at which the service did not use the value. It deletes the claim only if no other write holds
+//!    it from that revision on, by compare-and-swap, so that it detects a hold that is added concurrently. Any write that has
+//!    given the value to the service since then began at that revision or later, and has its hold in the claim.
 //!
-//! So the claim of what a service has is there and its own, and of all who gave one up the last deletes it. No
-//! clock is asked, but for what a server leaves behind that dies in the middle of a write: that is taken over
-//! by who wants it, when its last hold is older than any write gets and the service it names has no use for it.
+//! Therefore every value of a service has a claim of that service, and the last release of a value deletes its claim. No clock
+//! is used, except for the claims that a server leaves behind when it stops during a write: another service can take such a
+//! claim over when its last hold is older than the longest write and the service that it names does not use the value.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -35,17 +32,17 @@ use watchet_registry::stored_form::encode;
 use watchet_registry::{ApiError, Current, ObjectIdentity, WriteId, metadata};
 use watchet_storage::{Expect, KeyValue, Outcome, Put, Storage};
 
-/// How long a hold counts: longer than any write takes from there on, which is one round of webhooks (30 s)
-/// and storage's time, and by how much the clocks of two servers may differ.
+/// The maximum age of a hold: more than the longest write, which is one round of webhooks (30 s) and storage's time, and the
+/// difference between the clocks of two servers.
 const HOLD_MAX: Duration = Duration::from_secs(120);
-/// How often others may change a claim while one write looks at it.
+/// The number of attempts of one write to change a claim.
 const TRIES_MAX: usize = 100;
-/// Whose claim it is: a service of that name may be another one by now.
+/// The uid of the service, because another service with the same name may exist by now.
 const UID: &str = "services.watchet/uid";
 /// The holds: `WRITER/BASE/SECOND`, with commas between.
 const HOLDS: &str = "services.watchet/holds";
 
-/// Something of which each is one service's.
+/// A value that only one service can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Allocated {
     Address(IpAddr),
@@ -61,7 +58,7 @@ impl Allocated {
         StorageKey::new(&key).expect("addresses and numbers are a path")
     }
 
-    /// What a service has.
+    /// Returns the values of a service.
     pub(super) fn all_of(service: &Value) -> Vec<Self> {
         let spec = &service["spec"];
         let ips = spec["clusterIPs"].as_array().into_iter().flatten();
@@ -105,27 +102,27 @@ impl Hold {
     }
 }
 
-/// What a claim says.
+/// A stored claim.
 struct Claim {
-    note: Value,
+    object: Value,
     at: ResourceVersion,
 }
 
 impl Claim {
     fn read(stored: &KeyValue) -> Result<Self, ApiError> {
         Ok(Self {
-            note: Current::stored(stored)?.value,
+            object: Current::stored(stored)?.value,
             at: stored.mod_revision,
         })
     }
 
     fn annotation(&self, name: &str) -> &str {
-        let value = &self.note["metadata"]["annotations"][name];
+        let value = &self.object["metadata"]["annotations"][name];
         value.as_str().unwrap_or_default()
     }
 
     fn parent(&self, member: &str) -> &str {
-        let value = &self.note["spec"]["parentRef"][member];
+        let value = &self.object["spec"]["parentRef"][member];
         value.as_str().unwrap_or_default()
     }
 
@@ -134,11 +131,13 @@ impl Claim {
         texts.filter_map(Hold::read).collect()
     }
 
-    /// When it was last held; without a time it is as old as can be.
+    /// Returns the time of the last hold; the epoch if the claim has no time.
     fn since(&self) -> Timestamp {
-        let made = metadata::text(&self.note, "creationTimestamp").parse().ok();
+        let created = metadata::text(&self.object, "creationTimestamp")
+            .parse()
+            .ok();
         let held = self.holds().into_iter().map(|hold| hold.since);
-        held.chain(made).max().unwrap_or(Timestamp::UNIX_EPOCH)
+        held.chain(created).max().unwrap_or(Timestamp::UNIX_EPOCH)
     }
 }
 
@@ -150,10 +149,10 @@ pub(super) struct Claims<'a> {
 }
 
 impl Claims<'_> {
-    /// Claims something for a write of the service as it is at `base`; false when it is another's.
+    /// Claims a value for a write of the service at revision `base`. Returns false if another service has it.
     pub(super) async fn claim(
         &self,
-        good: Allocated,
+        value: Allocated,
         writer: WriteId,
         base: ResourceVersion,
     ) -> Result<bool, ApiError> {
@@ -163,48 +162,48 @@ impl Claims<'_> {
             since: metadata::now(),
         };
         for _ in 0..TRIES_MAX {
-            let made = self.note(good, &hold);
-            if self.put(good, &made, Expect::Absent).await? {
+            let claim = self.object(value, &hold);
+            if self.put(value, &claim, Expect::Absent).await? {
                 return Ok(true);
             }
-            let Some(mut claim) = self.find(good).await? else {
+            let Some(mut claim) = self.find(value).await? else {
                 continue;
             };
             if self.is_own(&claim) {
-                // Who replaces an earlier revision has lost already.
+                // Writes that replace an earlier revision cannot succeed any more.
                 let mut holds = claim.holds();
                 holds.retain(|other| other.base >= base && other.writer != writer);
                 holds.push(hold);
-                self.mark(&mut claim.note, &holds);
-                if self.put(good, &claim.note, Expect::At(claim.at)).await? {
+                self.set_holds(&mut claim.object, &holds);
+                if self.put(value, &claim.object, Expect::At(claim.at)).await? {
                     return Ok(true);
                 }
-            } else if !self.is_abandoned(good, &claim).await? {
+            } else if !self.is_abandoned(value, &claim).await? {
                 return Ok(false);
             } else {
-                self.storage.delete(&good.key(), claim.at).await?;
+                self.storage.delete(&value.key(), claim.at).await?;
             }
         }
-        Err(contended(good))
+        Err(contended(value))
     }
 
-    /// Whether it could be claimed now.
-    pub(super) async fn is_free(&self, good: Allocated) -> Result<bool, ApiError> {
-        match self.find(good).await? {
+    /// Returns true if the value could be claimed.
+    pub(super) async fn is_free(&self, value: Allocated) -> Result<bool, ApiError> {
+        match self.find(value).await? {
             None => Ok(true),
-            Some(claim) => Ok(self.is_own(&claim) || self.is_abandoned(good, &claim).await?),
+            Some(claim) => Ok(self.is_own(&claim) || self.is_abandoned(value, &claim).await?),
         }
     }
 
-    /// Gives up what the service had no use for at revision `since`, on behalf of `writer`, if one held it.
+    /// Releases a value that the service did not use at revision `since`, and the hold of `writer`, if it has one.
     pub(super) async fn release(
         &self,
-        good: Allocated,
+        value: Allocated,
         writer: Option<WriteId>,
         since: ResourceVersion,
     ) -> Result<(), ApiError> {
         for _ in 0..TRIES_MAX {
-            let Some(mut claim) = self.find(good).await? else {
+            let Some(mut claim) = self.find(value).await? else {
                 return Ok(());
             };
             if !self.is_own(&claim) {
@@ -214,31 +213,36 @@ impl Claims<'_> {
             let mut others = holds.clone();
             others.retain(|hold| hold.base >= since && Some(hold.writer) != writer);
             let done = if others.is_empty() {
-                let key = good.key();
+                let key = value.key();
                 let deleted = self.storage.delete(&key, claim.at).await?;
                 matches!(deleted, Outcome::Done(_))
             } else if !holds.iter().any(|hold| Some(hold.writer) == writer) {
                 true
             } else {
-                self.mark(&mut claim.note, &others);
-                self.put(good, &claim.note, Expect::At(claim.at)).await?
+                self.set_holds(&mut claim.object, &others);
+                self.put(value, &claim.object, Expect::At(claim.at)).await?
             };
             if done {
                 return Ok(());
             }
         }
-        Err(contended(good))
+        Err(contended(value))
     }
 
-    async fn find(&self, good: Allocated) -> Result<Option<Claim>, ApiError> {
-        let (stored, _) = self.storage.get(&good.key()).await?;
+    async fn find(&self, value: Allocated) -> Result<Option<Claim>, ApiError> {
+        let (stored, _) = self.storage.get(&value.key()).await?;
         stored.as_ref().map(Claim::read).transpose()
     }
 
-    async fn put(&self, good: Allocated, note: &Value, expect: Expect) -> Result<bool, ApiError> {
+    async fn put(
+        &self,
+        value: Allocated,
+        object: &Value,
+        expect: Expect,
+    ) -> Result<bool, ApiError> {
         let put = Put {
-            key: good.key(),
-            value: encode(note),
+            key: value.key(),
+            value: encode(object),
             expect,
             ttl: None,
         };
@@ -246,7 +250,7 @@ impl Claims<'_> {
         Ok(matches!(outcome, Outcome::Done(_)))
     }
 
-    /// One that a kube-apiserver made names the service only.
+    /// Returns true if the claim belongs to this service. A claim of a kube-apiserver has only the name of the service.
     fn is_own(&self, claim: &Claim) -> bool {
         match claim.annotation(UID) {
             "" => {
@@ -259,7 +263,7 @@ impl Claims<'_> {
     }
 
     /// Returns true if no service uses this claim.
-    async fn is_abandoned(&self, good: Allocated, claim: &Claim) -> Result<bool, ApiError> {
+    async fn is_abandoned(&self, value: Allocated, claim: &Claim) -> Result<bool, ApiError> {
         let age = Timestamp::now().duration_since(claim.since());
         if age.as_secs() <= HOLD_MAX.as_secs() as i64 {
             return Ok(false);
@@ -273,49 +277,49 @@ impl Claims<'_> {
         match self.storage.get(&key).await? {
             (Some(stored), _) => {
                 let service = Current::stored(&stored)?.value;
-                Ok(!Allocated::all_of(&service).contains(&good))
+                Ok(!Allocated::all_of(&service).contains(&value))
             }
             (None, _) => Ok(true),
         }
     }
 
-    /// A claim as it is stored. That of an address is an object that clients see.
-    fn note(&self, good: Allocated, hold: &Hold) -> Value {
+    /// Returns a new claim. The claim of an address is an object that clients see.
+    fn object(&self, value: Allocated, hold: &Hold) -> Value {
         let ObjectIdentity {
             namespace, name, ..
         } = self.owner;
         let parent =
             json!({"group": "", "resource": "services", "namespace": namespace, "name": name});
-        let mut note = json!({
+        let mut object = json!({
             "metadata": {
                 "uid": Uuid::new_v4().to_string(),
                 "creationTimestamp": metadata::now().to_string(),
             },
             "spec": {"parentRef": parent},
         });
-        if let Allocated::Address(ip) = good {
-            note["apiVersion"] = "networking.k8s.io/v1".into();
-            note["kind"] = "IPAddress".into();
-            note["metadata"]["name"] = ip.to_string().into();
-            note["metadata"]["labels"] = json!({
+        if let Allocated::Address(ip) = value {
+            object["apiVersion"] = "networking.k8s.io/v1".into();
+            object["kind"] = "IPAddress".into();
+            object["metadata"]["name"] = ip.to_string().into();
+            object["metadata"]["labels"] = json!({
                 "ipaddress.kubernetes.io/ip-family": Family::of(ip).as_str(),
                 "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
             });
         }
-        self.mark(&mut note, &[*hold]);
-        note
+        self.set_holds(&mut object, &[*hold]);
+        object
     }
 
-    /// Writes into a claim whose it is and who holds it.
-    fn mark(&self, note: &mut Value, holds: &[Hold]) {
+    /// Writes the uid of the service and the holds into a claim.
+    fn set_holds(&self, object: &mut Value, holds: &[Hold]) {
         let texts: Vec<String> = holds.iter().map(Hold::write).collect();
-        note["metadata"]["annotations"][UID] = self.uid.into();
-        note["metadata"]["annotations"][HOLDS] = texts.join(",").into();
+        object["metadata"]["annotations"][UID] = self.uid.into();
+        object["metadata"]["annotations"][HOLDS] = texts.join(",").into();
     }
 }
 
-fn contended(good: Allocated) -> ApiError {
+fn contended(value: Allocated) -> ApiError {
     ApiError::Timeout(format!(
-        "others changed the claim of {good:?} {TRIES_MAX} times meanwhile"
+        "others changed the claim of {value:?} {TRIES_MAX} times meanwhile"
     ))
 }

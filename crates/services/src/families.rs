@@ -1,5 +1,5 @@
-//! Of which families a service's addresses are, by what it says, what it was and what the cluster has
-//! (upstream's `initIPFamilyFields`).
+//! The IP families of a service, from its specification, its stored state and the ranges of the cluster (upstream's
+//! `initIPFamilyFields`).
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ const SINGLE: &str = "SingleStack";
 const PREFERRED: &str = "PreferDualStack";
 const REQUIRED: &str = "RequireDualStack";
 
-/// The texts in a list of the spec.
+/// Returns the strings in a list of the spec.
 fn texts<'a>(service: &'a Value, member: &str) -> Vec<&'a str> {
     let list = service["spec"][member].as_array().into_iter().flatten();
     list.filter_map(Value::as_str).collect()
@@ -28,17 +28,18 @@ fn spec(service: &Value) -> Option<&Map<String, Value>> {
     service["spec"].as_object()
 }
 
-/// Says of `service`, whose addresses are well-formed, which families it has and by which policy; `old` is
-/// the service as it is.
+/// Sets the families and the policy of `service`, whose addresses are well-formed. `old` is the stored service.
 ///
 /// # Errors
-/// What of it the cluster does not have, or what contradicts itself.
+/// The families that the cluster does not have, and contradictions.
 pub(super) fn fill(
     ranges: &ServiceRanges,
     old: Option<&Value>,
     service: &mut Value,
 ) -> Result<(), Vec<StatusCause>> {
-    if !spec(service).is_some_and(has_cluster_ip) || old.is_some_and(|old| is_kept(old, service)) {
+    if !spec(service).is_some_and(has_cluster_ip)
+        || old.is_some_and(|old| is_unchanged(old, service))
+    {
         return Ok(());
     }
     let foreign = spec(service).is_some_and(is_foreign);
@@ -83,9 +84,9 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Whether it is one that prefers both and says what it said before: that a cluster gets a second family, or
-/// loses it, does not change it.
-fn is_kept(old: &Value, service: &Value) -> bool {
+/// Returns true if the service prefers dual stack and is unchanged: it stays as it is when the cluster gains or loses a
+/// family.
+fn is_unchanged(old: &Value, service: &Value) -> bool {
     policy(service) == PREFERRED
         && policy(old) == PREFERRED
         && old["spec"]["type"] == service["spec"]["type"]
@@ -94,7 +95,8 @@ fn is_kept(old: &Value, service: &Value) -> bool {
             .all(|member| texts(old, member) == texts(service, member))
 }
 
-/// Who goes to one family gives up the second of what he has; who names fewer without saying so is asked.
+/// Removes the second family of a service that changes to single stack. A service with fewer families and another policy is
+/// an error.
 fn release(old: &Value, service: &mut Value, causes: &mut Vec<StatusCause>) {
     for (member, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
         let (before, now) = (texts(old, member), texts(service, member));
@@ -120,7 +122,7 @@ fn contradictions(service: &Value, causes: &mut Vec<StatusCause>) {
     }
 }
 
-/// The families of addresses that are given without.
+/// Sets the families of addresses that have none.
 fn infer(ranges: &ServiceRanges, service: &mut Value, causes: &mut Vec<StatusCause>) {
     let addresses = texts(service, "clusterIPs").into_iter().map(str::parse);
     let given: Vec<Family> = addresses.filter_map(Result::ok).map(Family::of).collect();
@@ -146,7 +148,7 @@ fn infer(ranges: &ServiceRanges, service: &mut Value, causes: &mut Vec<StatusCau
     }
 }
 
-/// What the cluster does not have.
+/// Returns a cause for each family that the cluster does not have.
 fn unknown(ranges: &ServiceRanges, service: &Value) -> Vec<StatusCause> {
     let mut causes = Vec::new();
     if policy(service) == REQUIRED && !ranges.is_dual() {
@@ -284,10 +286,11 @@ mod tests {
         let why = "must be 'SingleStack' to release the secondary cluster IP";
         assert!(refusals[0].ends_with(why), "{refusals:?}");
     }
-    /// As upstream: a service that requires what the cluster has no longer is refused until it says that one
-    /// family will do; one that prefers it is left alone.
+
+    /// As upstream, a service that requires a family which the cluster no longer has is rejected until it changes to single
+    /// stack; one that prefers dual stack is unchanged.
     #[test]
-    fn a_service_of_two_families_in_a_cluster_that_has_one_by_now() {
+    fn dual_stack_service_in_single_stack_cluster() {
         let of = |policy: &str| {
             json!({"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9", "fd00::9"],
                 "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": policy})

@@ -1,11 +1,11 @@
-//! Allocation of cluster IPs and node ports: which ones a service gets, and when they are claimed and released. The
-//! protocol of claims is in `claims`.
+//! Allocation of cluster IPs and node ports: which ones a service gets, and when they are claimed and released. `claims` has
+//! the protocol of claims.
 //!
 //! # Beside a kube-apiserver
 //!
-//! On one etcd both see the same claims of addresses. Ports on nodes upstream keeps as one bitmap
-//! (`/registry/ranges/servicenodeports`), which is not looked at here: it follows the services, within its
-//! three minutes of repair, so only a port that both allocate before that can be allocated twice.
+//! On one etcd both see the same claims of addresses. Upstream stores node ports as one bitmap
+//! (`/registry/ranges/servicenodeports`), which this crate does not read. Upstream repairs the bitmap from the services every
+//! three minutes, so only a port that both allocate before a repair can be allocated twice.
 
 mod claims;
 mod families;
@@ -30,9 +30,9 @@ use watchet_registry::{
 };
 use watchet_storage::{Storage, StorageError};
 
-/// The ports on nodes.
+/// The range of node ports.
 const PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
-/// How many addresses are tried for one that is free.
+/// The number of addresses that are tried before an allocation fails.
 const TRIES_MAX: u64 = 2048;
 const HEALTH_PORT: &str = "spec.healthCheckNodePort";
 
@@ -82,10 +82,10 @@ struct Allocation<'a> {
     owner: ObjectIdentity<'a>,
     uid: String,
     writer: WriteId,
-    /// Which revision of the service the write would replace.
+    /// The revision of the service that the write would replace.
     base: ResourceVersion,
     dry_run: bool,
-    /// Where the search begins.
+    /// The start of the search for a free value.
     seed: u64,
 }
 
@@ -115,7 +115,7 @@ impl Allocator for ServiceStrategy {
         };
         let allocated = allocation.fill(old.map(|(old, _)| old), service).await;
         if allocated.is_err() && !dry_run {
-            // What it got so far is of no use without the rest.
+            // The values that were claimed before the failure are not used.
             release_new(storage, owner, Some(write), old, service).await;
         }
         allocated
@@ -130,8 +130,7 @@ impl Allocator for ServiceStrategy {
         service: &Value,
         error: Option<&ApiError>,
     ) {
-        // It may have been stored, or will be in a moment, and then has what it claimed. Otherwise the claims are left
-        // to be taken over.
+        // Storage may have stored the object, which then uses its claims. Otherwise another service takes them over later.
         if let Some(ApiError::Storage(StorageError::Unavailable(_))) = error {
             return;
         }
@@ -157,7 +156,7 @@ impl Allocator for ServiceStrategy {
         states: [&Value; 2],
     ) {
         for state in states {
-            // No write brings it back.
+            // No later write can use the values.
             let end = ResourceVersion::new(u64::MAX);
             release(storage, owner, None, &[], state, end).await;
             if states[0]["spec"] == states[1]["spec"] {
@@ -167,7 +166,7 @@ impl Allocator for ServiceStrategy {
     }
 }
 
-/// Releases what `service` has and `old` had not.
+/// Releases what `service` has and `old` does not have.
 async fn release_new(
     storage: &dyn Storage,
     owner: ObjectIdentity<'_>,
@@ -182,13 +181,13 @@ async fn release_new(
     release(storage, owner, writer, &had, service, since).await;
 }
 
-/// Releases what `service` has and is not in `keeps`. A failure is not the client's: it leaves an unused
-/// claim, which another service can take over.
+/// Releases what `service` has and is not in `retained`. A failure is only logged: it leaves an unused claim, which another
+/// service can take over.
 async fn release(
     storage: &dyn Storage,
     owner: ObjectIdentity<'_>,
     writer: Option<WriteId>,
-    keeps: &[Allocated],
+    retained: &[Allocated],
     service: &Value,
     since: ResourceVersion,
 ) {
@@ -199,7 +198,7 @@ async fn release(
         uid,
     };
     for allocated in Allocated::all_of(service) {
-        if keeps.contains(&allocated) {
+        if retained.contains(&allocated) {
             continue;
         }
         if let Err(error) = claims.release(allocated, writer, since).await {
@@ -226,21 +225,21 @@ impl Allocation<'_> {
         Ok(())
     }
 
-    /// The port that a balancer asks for the service's health: none of the service's own others.
+    /// Allocates the port that load balancers request the health of the service from, different from its other ports.
     async fn health_port(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
         let ports = service["spec"]["ports"].as_array().into_iter().flatten();
-        let taken = ports.filter_map(|port| port["nodePort"].as_u64());
-        let taken: Vec<u64> = taken.collect();
+        let used = ports.filter_map(|port| port["nodePort"].as_u64());
+        let used: Vec<u64> = used.collect();
         let port = match service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) {
-            0 => self.free_port(u64::from(u16::MAX), &taken).await?,
-            given if taken.contains(&given) => return Err(self.taken_port(given, HEALTH_PORT)),
+            0 => self.free_port(u64::from(u16::MAX), &used).await?,
+            given if used.contains(&given) => return Err(self.taken_port(given, HEALTH_PORT)),
             given => self.chosen_port(given, HEALTH_PORT, had).await?,
         };
         service["spec"]["healthCheckNodePort"] = port.into();
         Ok(())
     }
 
-    /// An address of each family, in their order.
+    /// Allocates an address of each family, in their order.
     async fn addresses(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
         let texts = |member: &str| -> Vec<String> {
             let list = service["spec"][member].as_array().into_iter().flatten();
@@ -255,7 +254,7 @@ impl Allocation<'_> {
             let ip = match (given.get(index), range) {
                 (Some(chosen), range) => self.chosen_address(chosen, range, had).await?,
                 (None, Some(range)) => self.free_address(range).await?,
-                // One that prefers two families and was made when there were two.
+                // The service prefers two families and was created when the cluster had two.
                 (None, None) => break,
             };
             given.truncate(index);
@@ -277,12 +276,12 @@ impl Allocation<'_> {
         let Ok(ip) = given.parse::<IpAddr>() else {
             return Err(self.refused_address(given, "it is no address"));
         };
-        let good = Allocated::Address(ip);
-        if had.contains(&good) {
+        let value = Allocated::Address(ip);
+        if had.contains(&value) {
             return Ok(given.to_owned());
         }
         let Some(range) = range.filter(|range| !range.contains(ip)) else {
-            return match self.claim(good).await? {
+            return match self.claim(value).await? {
                 true => Ok(given.to_owned()),
                 false => Err(self.refused_address(given, "provided IP is already allocated")),
             };
@@ -332,7 +331,7 @@ impl Allocation<'_> {
         ))
     }
 
-    /// The ports on nodes of all ports; one port of two protocols has the same for both.
+    /// Allocates the node ports. A port with two protocols has one node port.
     async fn ports(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
         let ports = service["spec"]["ports"]
             .as_array()
@@ -340,14 +339,14 @@ impl Allocation<'_> {
             .unwrap_or_default();
         let health = service["spec"]["healthCheckNodePort"].as_u64();
         let mut shared: Vec<(u64, u16)> = Vec::new();
-        let mut taken: Vec<u64> = health.into_iter().collect();
+        let mut used: Vec<u64> = health.into_iter().collect();
         for (index, port) in ports.iter().enumerate() {
             let number = port["port"].as_u64().unwrap_or(0);
             if let Some(given) = port["nodePort"].as_u64().filter(|given| *given != 0) {
                 let field = format!("spec.ports[{index}].nodePort");
                 let chosen = self.chosen_port(given, &field, had).await?;
                 shared.push((number, chosen));
-                taken.push(given);
+                used.push(given);
             }
         }
         for (index, port) in ports.iter().enumerate() {
@@ -358,10 +357,10 @@ impl Allocation<'_> {
             let same = shared.iter().find(|(port, _)| *port == number);
             let given = match same {
                 Some((_, given)) => *given,
-                None => self.free_port(number, &taken).await?,
+                None => self.free_port(number, &used).await?,
             };
             shared.push((number, given));
-            taken.push(given.into());
+            used.push(given.into());
             service["spec"]["ports"][index]["nodePort"] = given.into();
         }
         Ok(())
@@ -382,8 +381,8 @@ impl Allocation<'_> {
             );
             return Err(self.refused(StatusCause::invalid_number(field, port, &why)));
         };
-        let good = Allocated::Port(known);
-        if had.contains(&good) || self.claim(good).await? {
+        let value = Allocated::Port(known);
+        if had.contains(&value) || self.claim(value).await? {
             return Ok(known);
         }
         Err(self.taken_port(port, field))
@@ -394,12 +393,12 @@ impl Allocation<'_> {
         self.refused(StatusCause::invalid_number(field, port, why))
     }
 
-    async fn free_port(&self, number: u64, taken: &[u64]) -> Result<u16, ApiError> {
+    async fn free_port(&self, number: u64, used: &[u64]) -> Result<u16, ApiError> {
         let choice = u64::from(PORTS.end() - PORTS.start()) + 1;
         let start = self.seed.wrapping_add(number.wrapping_mul(0x9e37_79b9)) % choice;
         for step in 0..choice {
             let port = PORTS.start() + ((start + step) % choice) as u16;
-            if !taken.contains(&port.into()) && self.claim(Allocated::Port(port)).await? {
+            if !used.contains(&port.into()) && self.claim(Allocated::Port(port)).await? {
                 return Ok(port);
             }
         }
@@ -407,16 +406,16 @@ impl Allocation<'_> {
         Err(self.refused(StatusCause::invalid("spec.ports", "", full)))
     }
 
-    /// Claims something; false when it is another's.
-    async fn claim(&self, good: Allocated) -> Result<bool, ApiError> {
+    /// Claims a value. Returns false if another service has it.
+    async fn claim(&self, value: Allocated) -> Result<bool, ApiError> {
         let claims = Claims {
             storage: self.storage,
             owner: self.owner,
             uid: &self.uid,
         };
         match self.dry_run {
-            true => claims.is_free(good).await,
-            false => claims.claim(good, self.writer, self.base).await,
+            true => claims.is_free(value).await,
+            false => claims.claim(value, self.writer, self.base).await,
         }
     }
 }

@@ -82,7 +82,7 @@ impl Range {
         })
     }
 
-    /// How many addresses it has to give: not the network's own, nor of IPv4 the broadcast.
+    /// Returns the number of usable addresses: without that of the network and, for IPv4, the broadcast address.
     pub(crate) fn len(&self) -> u64 {
         let all = 1_u128 << (self.family.bits() - self.prefix);
         let kept = match self.family {
@@ -92,7 +92,7 @@ impl Range {
         u64::try_from(all - kept).unwrap_or(u64::MAX)
     }
 
-    /// The address at this place among those that it has to give, from 0 on.
+    /// Returns the usable address with this index, from 0.
     pub(crate) fn at(&self, place: u64) -> IpAddr {
         let number = self.base + 1 + u128::from(place);
         match self.family {
@@ -111,8 +111,8 @@ impl Range {
         Family::of(ip) == self.family && place.is_some_and(|p| p < u128::from(self.len()))
     }
 
-    /// How many of the first addresses are for those who choose theirs, as long as others are free
-    /// (KEP-3070): a sixteenth, 16 at least and 256 at most.
+    /// Returns the number of addresses at the beginning that are left to services with an address of their choice, while others
+    /// are free (KEP-3070): a sixteenth, 16 at least and 256 at most.
     pub(crate) fn chosen(&self) -> u64 {
         const MIN: u64 = 16;
         const MAX: u64 = 256;
@@ -158,11 +158,10 @@ impl Default for ServiceRanges {
 }
 
 impl ServiceRanges {
-    /// Reads one range, or one of each family with a comma between; the first is that of services that do
-    /// not say which they want.
+    /// Parses one range, or one of each family separated by a comma. Services without a family get the first.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// A description of the problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',').map(str::trim);
         let first = Range::parse(parts.next().unwrap_or_default())?;
@@ -181,7 +180,7 @@ impl ServiceRanges {
         self.first.at(0)
     }
 
-    /// The family of services that do not say which they want.
+    /// Returns the family of services without one.
     pub(crate) fn default_family(&self) -> Family {
         self.first.family
     }

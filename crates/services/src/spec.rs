@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use watchet_registry::fields::{Fields, is_unset, items, list, number, object, text};
 
-/// Whether it has an address in the cluster, or says that it wants none.
+/// Returns true if the type has cluster IPs, or `None` instead.
 pub fn has_cluster_ip(spec: &Fields) -> bool {
     matches!(
         text(spec, "type"),
@@ -13,7 +13,7 @@ pub fn has_cluster_ip(spec: &Fields) -> bool {
     )
 }
 
-/// Whether its ports are ports of every node.
+/// Returns true if the ports have node ports.
 pub(crate) fn has_node_ports(spec: &Fields) -> bool {
     let allocated = spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
     match text(spec, "type") {
@@ -23,12 +23,12 @@ pub(crate) fn has_node_ports(spec: &Fields) -> bool {
     }
 }
 
-/// Whether it has a port of every node by which a balancer asks for its health.
+/// Returns true if the service has a health check node port.
 pub(crate) fn has_health_port(spec: &Fields) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
-/// Whether it can be reached from outside.
+/// Returns true if the service is reachable from outside of the cluster.
 pub fn is_external(spec: &Fields) -> bool {
     match text(spec, "type") {
         "NodePort" | "LoadBalancer" => true,
@@ -37,7 +37,7 @@ pub fn is_external(spec: &Fields) -> bool {
     }
 }
 
-/// Makes the two members for its address say the same.
+/// Sets `clusterIP` and `clusterIPs` from each other.
 pub fn pair_addresses(spec: &mut Fields) {
     let first = list(spec, "clusterIPs").first().and_then(Value::as_str);
     match (text(spec, "clusterIP"), first) {
@@ -59,8 +59,7 @@ pub(crate) fn is_foreign(spec: &Fields) -> bool {
     text(spec, "clusterIP") == "None" && object(spec, "selector").is_none_or(Fields::is_empty)
 }
 
-/// Carries on what `old` was given and `new` does not mention, and drops what the type of `new` has no
-/// use for.
+/// Copies the allocated fields of `old` that `new` does not have, and removes those that the type of `new` does not use.
 pub fn carry_on(old: &Fields, new: &mut Fields) {
     let (Some(old), Some(new)) = (
         object(old, "spec"),

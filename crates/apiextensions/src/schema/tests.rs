@@ -120,7 +120,7 @@ fn defaults_fill_what_is_missing() {
     );
 }
 
-/// What is said of a value of `spec.f` by a schema.
+/// Returns the messages for a value of `spec.f`.
 fn check(schema: Value, value: Value, expected: &[&str]) {
     let of_version = version(json!({"spec": {"type": "object", "properties": {"f": schema}}}));
     let object = json!({"spec": {"f": value}});
@@ -395,7 +395,7 @@ proptest! {
         prop_assert_eq!(messages(&schema, &once, None), messages(&schema, &twice, None));
     }
 
-    /// What was filled has no member that the schema does not know, so nothing more is ever pruned.
+    /// An object with defaults has no unknown members, so pruning it again changes nothing.
     #[test]
     fn what_is_valid_stays_valid(schema in any_schema(), value in any_value()) {
         let schema = version(json!({"spec": schema}));

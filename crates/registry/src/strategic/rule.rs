@@ -2,7 +2,7 @@
 
 use watchet_schema::{Fields, Shape, TypeRef};
 
-/// How one member is merged.
+/// The merge rule of a member.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Rule<'a> {
     /// An object; with its members, if their types are known.
