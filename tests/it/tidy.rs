@@ -25,7 +25,6 @@ const MODULES: &[(&str, &[&str])] = &[
             "api",
         ],
     ),
-    ("controllers", &["registry", "client", "reflector", "api"]),
     ("http", &["registry", "auth", "schema", "api"]),
     (
         "server",

@@ -9,13 +9,13 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde_json::{Map, Value, json};
 
-use crate::api::{GetOptions, ObjectKey, SYSTEM_MASTERS, UserInfo, WriteOptions};
-use crate::controllers::follower::{Follower, FollowerEvent};
-use crate::controllers::framework::Controller;
-use crate::controllers::queue::{Next, Pauses, WorkQueue};
-use crate::metrics::Metrics;
-use crate::registry::{ApiError, Registry, Resource, Target};
-use crate::x509;
+use crate::follower::{Follower, FollowerEvent};
+use crate::framework::Controller;
+use crate::queue::{Next, Pauses, WorkQueue};
+use watchet_api::{GetOptions, ObjectKey, SYSTEM_MASTERS, UserInfo, WriteOptions};
+use watchet_metrics::Metrics;
+use watchet_registry::{ApiError, Registry, Resource, Target};
+use watchet_x509 as x509;
 
 const NAME: &str = "cluster-authentication-trust-controller";
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::ObjectKey;
-use crate::controllers::framework::Controller;
-use crate::controllers::protection::protector::{PAUSES, Protector};
-use crate::controllers::queue::{Next, WorkQueue};
-use crate::metrics::Metrics;
-use crate::registry::{ApiError, Registry};
+use crate::framework::Controller;
+use crate::protection::protector::{PAUSES, Protector};
+use crate::queue::{Next, WorkQueue};
+use watchet_api::ObjectKey;
+use watchet_metrics::Metrics;
+use watchet_registry::{ApiError, Registry};
 
 /// The name of the controller.
 const NAME: &str = "persistentvolume-protection-controller";

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::api::{Object, ObjectKey, WriteOptions};
-use crate::registry::{ApiError, Resource};
+use watchet_api::{Object, ObjectKey, WriteOptions};
+use watchet_registry::{ApiError, Resource};
 
 /// Counts the usage of ResourceQuotas. The server implements it: how much an object uses depends on its resource.
 #[async_trait]

@@ -11,9 +11,9 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Object, UserInfo, WriteOptions};
-use crate::controllers::queue::{Next, WorkQueue};
-use crate::registry::{ApiError, Patch, Registry, Target};
+use crate::queue::{Next, WorkQueue};
+use watchet_api::{Object, UserInfo, WriteOptions};
+use watchet_registry::{ApiError, Patch, Registry, Target};
 
 /// A control loop: reconciles one key at a time, level-triggered, i.e. from the current state and
 /// not from events.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::registry::ApiError;
+use watchet_registry::ApiError;
 
 /// The maximum number of failures in a message: a namespace can contain very many objects.
 const FAILURE_MESSAGES_MAX: usize = 20;

@@ -6,15 +6,15 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 
-use crate::api::{
+use crate::framework;
+use crate::garbage::collector::{ACCOUNT, GarbageCollector};
+use crate::garbage::graph::{Dependent, Location, Uid, View, Work};
+use crate::garbage::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
+use crate::queue::Next;
+use watchet_api::{
     DeleteOptions, Object, ObjectKey, Preconditions, PropagationPolicy, ResourceVersion,
 };
-use crate::controllers::framework;
-use crate::controllers::garbage::collector::{ACCOUNT, GarbageCollector};
-use crate::controllers::garbage::graph::{Dependent, Location, Uid, View, Work};
-use crate::controllers::garbage::metadata::{FOREGROUND, Metadata, ORPHAN, OwnerReference};
-use crate::controllers::queue::Next;
-use crate::registry::{ApiError, Resource, Target};
+use watchet_registry::{ApiError, Resource, Target};
 
 /// The maximum number of dependents that are orphaned concurrently.
 const PATCHES_MAX: usize = 16;

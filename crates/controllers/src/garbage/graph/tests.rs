@@ -1,7 +1,7 @@
 //! Tests of the graph: which objects are examined after a change, and when nodes are dropped.
 
 use super::*;
-use crate::api::{ColumnSet, EventType, Object, ResourceVersion};
+use watchet_api::{ColumnSet, EventType, Object, ResourceVersion};
 
 /// Observes `uid <- owner+ owner [finalizer] deleted`: an object, its owners (`+` blocks), its
 /// finalizers.

@@ -13,13 +13,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::select_all;
 use serde_json::Value;
 
-use crate::api::{Object, ObjectKey};
-use crate::controllers::follower::{Follower, FollowerEvent};
-use crate::controllers::framework::{self, Controller};
-use crate::controllers::queue::{Next, Pauses, WorkQueue};
-use crate::controllers::quota_counter::QuotaCounter;
-use crate::metrics::Metrics;
-use crate::registry::{ApiError, Registry, Resource};
+use crate::follower::{Follower, FollowerEvent};
+use crate::framework::{self, Controller};
+use crate::queue::{Next, Pauses, WorkQueue};
+use crate::quota_counter::QuotaCounter;
+use watchet_api::{Object, ObjectKey};
+use watchet_metrics::Metrics;
+use watchet_registry::{ApiError, Registry, Resource};
 
 const NAME: &str = "resourcequota-controller";
 
@@ -170,7 +170,7 @@ impl ResourceQuotas {
     /// Queues every quota, and watches the resources that are served now.
     async fn resync(&self, state: &mut WatchState) {
         let resource = self.resource();
-        let any = crate::api::ListOptions::default();
+        let any = watchet_api::ListOptions::default();
         match self.registry.list(&resource, None, &any).await {
             Ok(list) => {
                 state.quotas.clear();

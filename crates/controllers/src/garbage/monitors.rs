@@ -17,10 +17,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::ResourceVersion;
-use crate::controllers::follower::{Follower, FollowerEvent};
-use crate::controllers::garbage::graph::Uid;
-use crate::registry::{Registry, Resource};
+use crate::follower::{Follower, FollowerEvent};
+use crate::garbage::graph::Uid;
+use watchet_api::ResourceVersion;
+use watchet_registry::{Registry, Resource};
 
 /// The pause before progress is requested again from a cache that failed to report it.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

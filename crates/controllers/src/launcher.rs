@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 
-use crate::controllers::framework::{self, Controller};
-use crate::controllers::quota_counter::QuotaCounter;
-use crate::controllers::selection::Selection;
-use crate::controllers::{
+use crate::framework::{self, Controller};
+use crate::quota_counter::QuotaCounter;
+use crate::selection::Selection;
+use crate::{
     cluster_authentication, csr_signing, finished_jobs, garbage, namespace, per_namespace,
     protection, resource_quota,
 };
-use crate::metrics::Metrics;
-use crate::registry::Registry;
-use crate::tasks::Tasks;
-use crate::x509::CertificateAuthority;
+use watchet_metrics::Metrics;
+use watchet_registry::Registry;
+use watchet_tasks::Tasks;
+use watchet_x509::CertificateAuthority;
 
 /// Starts the controllers.
 #[derive(Debug, Clone, Copy)]

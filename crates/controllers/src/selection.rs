@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::controllers::cluster_authentication::ClusterAuthentication;
-use crate::controllers::csr_signing::CsrSigning;
-use crate::controllers::finished_jobs::FinishedJobs;
-use crate::controllers::framework::Controller;
-use crate::controllers::garbage::GarbageCollector;
-use crate::controllers::namespace::NamespaceController;
-use crate::controllers::per_namespace::{RootCa, ServiceAccounts};
-use crate::controllers::protection::{AttributesClasses, Claims, Volumes};
-use crate::controllers::resource_quota::ResourceQuotas;
+use crate::cluster_authentication::ClusterAuthentication;
+use crate::csr_signing::CsrSigning;
+use crate::finished_jobs::FinishedJobs;
+use crate::framework::Controller;
+use crate::garbage::GarbageCollector;
+use crate::namespace::NamespaceController;
+use crate::per_namespace::{RootCa, ServiceAccounts};
+use crate::protection::{AttributesClasses, Claims, Volumes};
+use crate::resource_quota::ResourceQuotas;
 
 /// The creation of the config map of legacy token tracking, which upstream's kube-apiserver does.
 /// It is selected like a controller and runs once, when the system namespaces exist.

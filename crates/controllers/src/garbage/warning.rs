@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::controllers::framework;
-use crate::controllers::garbage::collector::{ACCOUNT, GarbageCollector};
-use crate::controllers::garbage::metadata::{Metadata, OwnerReference};
-use crate::registry::{ApiError, Target};
+use crate::framework;
+use crate::garbage::collector::{ACCOUNT, GarbageCollector};
+use crate::garbage::metadata::{Metadata, OwnerReference};
+use watchet_registry::{ApiError, Target};
 
 /// The name of the reporting component, as upstream.
 const COMPONENT: &str = "garbage-collector-controller";

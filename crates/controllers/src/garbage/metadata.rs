@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use memchr::memmem;
 use serde::{Deserialize, Deserializer};
 
-use crate::api::Object;
+use watchet_api::Object;
 
 /// The finalizer of an owner until its dependents no longer reference it.
 pub(super) const ORPHAN: &str = "orphan";
@@ -116,7 +116,7 @@ impl<'a> Metadata<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{ColumnSet, EventType, ObjectKey, ResourceVersion};
+    use watchet_api::{ColumnSet, EventType, ObjectKey, ResourceVersion};
 
     fn object(metadata: &str) -> Object {
         let json = format!(r#"{{"metadata":{metadata}}}"#);

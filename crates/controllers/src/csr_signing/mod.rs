@@ -11,14 +11,14 @@ use memchr::memmem;
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 
-use crate::api::{GetOptions, Object};
-use crate::controllers::csr_signers::Signer;
-use crate::controllers::follower::{Follower, FollowerEvent};
-use crate::controllers::framework::{self, Controller};
-use crate::controllers::queue::{Next, Pauses, WorkQueue};
-use crate::metrics::Metrics;
-use crate::registry::{ApiError, Patch, Registry, Resource, Target};
-use crate::x509::{CertificateAuthority, CertificateRequest, Profile, Usages, to_pem};
+use crate::csr_signers::Signer;
+use crate::follower::{Follower, FollowerEvent};
+use crate::framework::{self, Controller};
+use crate::queue::{Next, Pauses, WorkQueue};
+use watchet_api::{GetOptions, Object};
+use watchet_metrics::Metrics;
+use watchet_registry::{ApiError, Patch, Registry, Resource, Target};
+use watchet_x509::{CertificateAuthority, CertificateRequest, Profile, Usages, to_pem};
 
 const NAME: &str = "certificatesigningrequest-signing-controller";
 

@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::{Object, ObjectKey, ResourceVersion};
-use crate::controllers::follower::FollowerEvent;
-use crate::controllers::framework::Controller;
-use crate::controllers::garbage::graph::{Consequences, Graph, Location, Work};
-use crate::controllers::garbage::metadata::{Metadata, OwnerReference};
-use crate::controllers::garbage::monitors::{Monitor, Monitors};
-use crate::controllers::queue::{Next, Pauses, WorkQueue};
-use crate::metrics::Metrics;
-use crate::registry::{ApiError, Registry, Resource};
+use crate::follower::FollowerEvent;
+use crate::framework::Controller;
+use crate::garbage::graph::{Consequences, Graph, Location, Work};
+use crate::garbage::metadata::{Metadata, OwnerReference};
+use crate::garbage::monitors::{Monitor, Monitors};
+use crate::queue::{Next, Pauses, WorkQueue};
+use watchet_api::{Object, ObjectKey, ResourceVersion};
+use watchet_metrics::Metrics;
+use watchet_registry::{ApiError, Registry, Resource};
 
 const NAME: &str = "garbage-collector-controller";
 

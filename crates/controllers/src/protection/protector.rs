@@ -6,11 +6,11 @@ use std::time::Duration;
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use crate::api::{GetOptions, Object, ObjectKey};
-use crate::controllers::follower::{Follower, FollowerEvent};
-use crate::controllers::framework;
-use crate::controllers::queue::{Next, Pauses, WorkQueue};
-use crate::registry::{ApiError, Registry, Resource, Target, protection_finalizer};
+use crate::follower::{Follower, FollowerEvent};
+use crate::framework;
+use crate::queue::{Next, Pauses, WorkQueue};
+use watchet_api::{GetOptions, Object, ObjectKey};
+use watchet_registry::{ApiError, Registry, Resource, Target, protection_finalizer};
 
 pub(super) const PAUSES: Pauses = Pauses {
     first: Duration::from_millis(50),

@@ -13,13 +13,13 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::api::{DeleteOptions, GetOptions, Object, Preconditions, PropagationPolicy};
-use crate::controllers::follower::{Follower, FollowerEvent};
-use crate::controllers::framework::{self, Controller};
-use crate::controllers::namespace_conditions::Findings;
-use crate::controllers::queue::{Next, Pauses, WorkQueue};
-use crate::metrics::Metrics;
-use crate::registry::{
+use crate::follower::{Follower, FollowerEvent};
+use crate::framework::{self, Controller};
+use crate::namespace_conditions::Findings;
+use crate::queue::{Next, Pauses, WorkQueue};
+use watchet_api::{DeleteOptions, GetOptions, Object, Preconditions, PropagationPolicy};
+use watchet_metrics::Metrics;
+use watchet_registry::{
     ApiError, Deleted, Patch, ReadError, Registry, Resource, StoredName, Target,
 };
 

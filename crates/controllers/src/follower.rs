@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::{EventType, ListOptions, Object, ResourceVersion};
-use crate::reflector::Backoff;
-use crate::registry::{CacheWatcher, Registry, Resource, WatchItem};
+use watchet_api::{EventType, ListOptions, Object, ResourceVersion};
+use watchet_reflector::Backoff;
+use watchet_registry::{CacheWatcher, Registry, Resource, WatchItem};
 
 /// The timeout of a watch. Resuming is cheap, so the value does not matter much.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Duration;
 
-pub(super) use crate::client::{Exponential as Pauses, WorkQueue};
+pub(super) use watchet_client::{Exponential as Pauses, WorkQueue};
 
 /// The result of a reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::metrics::WorkQueueMetrics;
+    use watchet_metrics::WorkQueueMetrics;
 
     const PAUSES: Pauses = Pauses {
         first: Duration::from_millis(10),

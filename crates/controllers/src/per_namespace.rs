@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{GetOptions, Object, ObjectKey};
-use crate::controllers::follower::{Follower, FollowerEvent};
-use crate::controllers::framework::{self, Controller};
-use crate::controllers::queue::{Next, Pauses, WorkQueue};
-use crate::metrics::Metrics;
-use crate::registry::{ApiError, Patch, Registry, Resource, Target};
+use crate::follower::{Follower, FollowerEvent};
+use crate::framework::{self, Controller};
+use crate::queue::{Next, Pauses, WorkQueue};
+use watchet_api::{GetOptions, Object, ObjectKey};
+use watchet_metrics::Metrics;
+use watchet_registry::{ApiError, Patch, Registry, Resource, Target};
 
 const SERVICE_ACCOUNT: &str = "serviceaccount-controller";
 const ROOT_CA: &str = "root-ca-certificate-publisher-controller";

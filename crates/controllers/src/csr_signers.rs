@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::x509::{AlternativeName, CertificateRequest};
+use watchet_x509::{AlternativeName, CertificateRequest};
 
 /// A built-in signer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,13 +7,13 @@ use memchr::memmem;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::api::{ListOptions, Object, ObjectKey};
-use crate::controllers::follower::FollowerEvent;
-use crate::controllers::framework::Controller;
-use crate::controllers::protection::protector::{PAUSES, Protector, parse};
-use crate::controllers::queue::{Next, WorkQueue};
-use crate::metrics::Metrics;
-use crate::registry::{ApiError, Registry};
+use crate::follower::FollowerEvent;
+use crate::framework::Controller;
+use crate::protection::protector::{PAUSES, Protector, parse};
+use crate::queue::{Next, WorkQueue};
+use watchet_api::{ListOptions, Object, ObjectKey};
+use watchet_metrics::Metrics;
+use watchet_registry::{ApiError, Registry};
 
 /// The name of the controller.
 const NAME: &str = "volumeattributesclass-protection-controller";

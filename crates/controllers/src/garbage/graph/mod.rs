@@ -18,17 +18,17 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::api::ObjectKey;
-use crate::controllers::garbage::metadata::Metadata;
+use crate::garbage::metadata::Metadata;
+use watchet_api::ObjectKey;
 
 /// `metadata.uid`.
-pub(in crate::controllers) type Uid = Arc<str>;
+pub(crate) type Uid = Arc<str>;
 
 type UidSet = HashSet<Uid, foldhash::fast::RandomState>;
 
 /// A key of the work queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::controllers) enum Work {
+pub(crate) enum Work {
     /// Determine whether the object is garbage, or which dependents its deletion waits for.
     Examine(Uid),
     /// Remove the object from the owner references of its dependents.

@@ -8,12 +8,12 @@ use jiff::{SignedDuration, Timestamp};
 use memchr::memmem;
 use serde_json::Value;
 
-use crate::api::{DeleteOptions, GetOptions, Object, ObjectKey, Preconditions, PropagationPolicy};
-use crate::controllers::follower::{Follower, FollowerEvent};
-use crate::controllers::framework::{self, Controller};
-use crate::controllers::queue::{Next, Pauses, WorkQueue};
-use crate::metrics::Metrics;
-use crate::registry::{ApiError, Registry, Resource, Target};
+use crate::follower::{Follower, FollowerEvent};
+use crate::framework::{self, Controller};
+use crate::queue::{Next, Pauses, WorkQueue};
+use watchet_api::{DeleteOptions, GetOptions, Object, ObjectKey, Preconditions, PropagationPolicy};
+use watchet_metrics::Metrics;
+use watchet_registry::{ApiError, Registry, Resource, Target};
 
 const NAME: &str = "ttl-after-finished-controller";
 
