@@ -10,6 +10,7 @@ pub use watchet_cacher as cacher;
 pub use watchet_cel as cel;
 pub use watchet_client as client;
 pub use watchet_controllers as controllers;
+pub use watchet_http as http;
 pub use watchet_metrics as metrics;
 pub use watchet_reflector as reflector;
 pub use watchet_registry as registry;
@@ -20,10 +21,8 @@ pub use watchet_tail as tail;
 pub use watchet_tasks as tasks;
 pub use watchet_x509 as x509;
 
-// In reading order: built-in resources, HTTP, server process, server for tests.
+// In reading order: built-in resources, server process, server for tests.
 pub mod builtin;
-
-pub mod http;
 
 pub mod server;
 pub mod testing;

@@ -25,7 +25,6 @@ const MODULES: &[(&str, &[&str])] = &[
             "api",
         ],
     ),
-    ("http", &["registry", "auth", "schema", "api"]),
     (
         "server",
         &[

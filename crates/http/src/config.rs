@@ -1,0 +1,108 @@
+//! Configuration of the HTTP layer: limits, health checks, the drain token. Listeners, TLS and
+//! authentication are configured in `server`.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use watchet_auth::TokenAuthenticator;
+use watchet_metrics::Metrics;
+use watchet_registry::WRITE_DEADLINE;
+use watchet_tasks::Tasks;
+
+type CheckFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// One named check of `/healthz` and `/readyz`.
+#[derive(Clone)]
+pub struct HealthCheck {
+    name: Arc<str>,
+    run: Arc<dyn Fn() -> CheckFuture + Send + Sync>,
+}
+
+impl HealthCheck {
+    /// Creates a check named `name`; an error is the reason of the failure and goes to the log
+    /// only.
+    pub fn new<F, Checked>(name: &str, run: F) -> Self
+    where
+        F: Fn() -> Checked + Send + Sync + 'static,
+        Checked: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        Self {
+            name: name.into(),
+            run: Arc::new(move || Box::pin(run())),
+        }
+    }
+
+    /// Returns the name, as in `/readyz/<name>`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs the check.
+    ///
+    /// # Errors
+    /// The reason of the failure.
+    pub async fn run(&self) -> Result<(), String> {
+        (self.run)().await
+    }
+}
+
+impl fmt::Debug for HealthCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HealthCheck").field(&self.name).finish()
+    }
+}
+
+/// Configuration of the HTTP layer. The defaults are kube-apiserver's.
+#[derive(Debug, Clone)]
+pub struct HttpConfig {
+    /// The task group of connections that outlive their request (watches). Cancelled when the
+    /// server starts to drain: watches end, `/readyz` fails.
+    pub connections: Tasks,
+    /// Checks besides `ping`, `shutdown` and those of the caches, e.g. that storage responds. They
+    /// count for `/healthz` and `/readyz`, not for `/livez`: restarting a server because its
+    /// storage is unavailable would discard a cache that can still serve.
+    pub checks: Vec<HealthCheck>,
+    /// How many reads (other than watches) may be in flight; more get a 429.
+    pub reads_in_flight_max: usize,
+    /// How many writes may be in flight; more get a 429.
+    pub writes_in_flight_max: usize,
+    /// The time limit of a request; `?timeout=` can only lower it.
+    pub request_timeout: Duration,
+    /// The time limit of a write: shorter, so that the client receives the outcome before its own
+    /// timeout.
+    pub write_timeout: Duration,
+    /// The authenticator of bearer tokens, with the issuer of service account tokens.
+    pub tokens: Arc<TokenAuthenticator>,
+    /// The registry of metrics, served at `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// The commit of the build, served at `/version`; empty if it is unknown.
+    pub git_commit: &'static str,
+}
+
+impl HttpConfig {
+    /// Creates a configuration with the default limits and no checks.
+    pub fn new(tokens: Arc<TokenAuthenticator>, metrics: Arc<Metrics>) -> Self {
+        Self {
+            connections: Tasks::new(),
+            checks: Vec::new(),
+            reads_in_flight_max: 400,
+            writes_in_flight_max: 200,
+            request_timeout: Duration::from_secs(60),
+            write_timeout: WRITE_DEADLINE,
+            tokens,
+            metrics,
+            git_commit: "",
+        }
+    }
+}
+
+impl Default for HttpConfig {
+    /// Creates a configuration that accepts only tokens of its own new key; generating the key
+    /// takes a while.
+    fn default() -> Self {
+        Self::new(Arc::default(), Metrics::new())
+    }
+}

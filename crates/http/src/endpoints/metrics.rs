@@ -1,0 +1,58 @@
+//! `/metrics`.
+
+use std::time::Duration;
+
+use axum::http::request::Parts;
+use axum::response::Response;
+use tokio::time::Instant;
+
+use crate::endpoints::method::check_is_read;
+use crate::error::HttpError;
+use crate::request::accept::{accept_header, clauses};
+use crate::response::document::text_response;
+use crate::response::headers::accepts_gzip;
+use crate::response::send_deadline::SendDeadline;
+use crate::state::HttpState;
+use watchet_metrics::Format;
+use watchet_registry::StorageError;
+
+/// The time limit for storage to report its size during a scrape.
+const STORAGE_SIZE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Responds to a scrape of `/metrics`.
+pub(crate) async fn scrape(state: &HttpState, parts: &Parts) -> Result<Response, HttpError> {
+    check_is_read(parts)?;
+    let http = state.config.metrics.http();
+    http.reads_in_flight.set(state.reads_in_flight() as i64);
+    http.writes_in_flight.set(state.writes_in_flight() as i64);
+    let size = tokio::time::timeout(STORAGE_SIZE_TIMEOUT, state.registry.storage_bytes()).await;
+    let size = size.unwrap_or_else(|_| Err(StorageError::Unavailable("no response".to_owned())));
+    let size = size.unwrap_or_else(|error| {
+        tracing::debug!(%error, "storage size missing from scrape");
+        None
+    });
+    state.config.metrics.storage_size(size);
+    let format = format(accept_header(parts)?.as_deref());
+    let rendered = state.config.metrics.render(format);
+    let mut response = text_response(
+        format.content_type(),
+        rendered,
+        accepts_gzip(&parts.headers),
+    )?;
+    let until = Instant::now() + state.config.request_timeout;
+    response.extensions_mut().insert(SendDeadline::from(until));
+    Ok(response)
+}
+
+/// Returns the exposition format; the first acceptable clause wins, and a scraper that accepts
+/// neither gets the text format.
+fn format(accept: Option<&str>) -> Format {
+    clauses(accept)
+        .into_iter()
+        .find_map(|clause| match clause.media {
+            "application/openmetrics-text" => Some(Format::OpenMetrics),
+            _ if clause.covers("text/plain") => Some(Format::Prometheus),
+            _ => None,
+        })
+        .unwrap_or(Format::Prometheus)
+}

@@ -1,0 +1,321 @@
+//! Decodes protobuf request bodies to JSON values: the `runtime.Unknown` envelope of Go's clients,
+//! and the messages of built-in types by the tables of `schema`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use crate::protobuf::error::InvalidProtobuf;
+use crate::protobuf::schema::{DEPTH_MAX, MAGIC, Schema};
+use crate::protobuf::wire::{Reader, WireValue};
+use watchet_schema::{Field, Node, ObjectId, Scalar};
+
+impl Schema {
+    /// Decodes the object in `body`, with its kind and apiVersion.
+    pub(crate) fn object(&self, body: &[u8]) -> Result<Value, InvalidProtobuf> {
+        let body = body
+            .strip_prefix(MAGIC)
+            .ok_or(InvalidProtobuf::NoEnvelope)?;
+        let envelope = Envelope::read(body)?;
+        let (api_version, kind) = (envelope.api_version, envelope.kind);
+        let message =
+            self.0
+                .object_of(&api_version, &kind)
+                .ok_or_else(|| InvalidProtobuf::UnknownKind {
+                    api_version: api_version.clone(),
+                    kind: kind.clone(),
+                })?;
+        let mut object = Map::new();
+        self.read(message, envelope.raw, 0, &mut object)?;
+        object.insert("apiVersion".to_owned(), api_version.into());
+        object.insert("kind".to_owned(), kind.into());
+        Ok(Value::Object(object))
+    }
+
+    /// Decodes a message into the members of `object`.
+    fn read(
+        &self,
+        message: ObjectId,
+        bytes: &[u8],
+        depth: usize,
+        object: &mut Map<String, Value>,
+    ) -> Result<(), InvalidProtobuf> {
+        if depth > DEPTH_MAX {
+            return Err(InvalidProtobuf::TooDeep);
+        }
+        let fields = self.0.object_fields(message);
+        let mut reader = Reader(bytes);
+        while let Some((number, wire)) = reader.field()? {
+            // Unknown fields are dropped, as in kube-apiserver.
+            let Some(field) = fields.iter().find(|f| f.number() == Some(number)) else {
+                continue;
+            };
+            if let (Node::Object { object: inner, .. }, true) =
+                (self.node(field), field.is_inline())
+            {
+                let bytes = wire
+                    .bytes()
+                    .ok_or_else(|| self.wire_type(message, number))?;
+                self.read(inner, bytes, depth + 1, object)?;
+                continue;
+            }
+            self.read_field(message, field, wire, depth, object)?;
+        }
+        Ok(())
+    }
+
+    fn read_field(
+        &self,
+        message: ObjectId,
+        field: &Field,
+        wire: WireValue<'_>,
+        depth: usize,
+        object: &mut Map<String, Value>,
+    ) -> Result<(), InvalidProtobuf> {
+        let wrong = || self.wire_type(message, field.number().unwrap_or_default());
+        let name = || field.name().to_owned();
+        match self.node(field) {
+            Node::List {
+                item,
+                wrapped: false,
+                ..
+            } => {
+                let item = self.0.node(item);
+                let list = object
+                    .entry(name())
+                    .or_insert_with(|| Value::Array(Vec::new()));
+                let Value::Array(list) = list else {
+                    return Err(wrong());
+                };
+                // Numbers may be packed: several in one field.
+                if let (
+                    Node::Scalar(scalar @ (Scalar::Int32 | Scalar::Int64)),
+                    WireValue::Bytes(packed),
+                ) = (item, wire)
+                {
+                    let mut reader = Reader(packed);
+                    while !reader.0.is_empty() {
+                        list.push(integer(scalar, reader.varint()?));
+                    }
+                    return Ok(());
+                }
+                list.push(self.value(field, item, wire, depth)?.ok_or_else(wrong)?);
+            }
+            Node::Map { value, .. } => {
+                let map = object
+                    .entry(name())
+                    .or_insert_with(|| Value::Object(Map::new()));
+                let Value::Object(map) = map else {
+                    return Err(wrong());
+                };
+                let entry = wire.bytes().ok_or_else(wrong)?;
+                let (key, value) = self.entry(field, self.0.node(value), entry, depth)?;
+                map.insert(key, value.ok_or_else(wrong)?);
+            }
+            node => {
+                let value = self.value(field, node, wire, depth)?.ok_or_else(wrong)?;
+                if !(field.drops_empty() && is_empty(&value)) {
+                    object.insert(name(), value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes a map entry: a message of a key and a value.
+    fn entry(
+        &self,
+        field: &Field,
+        value: Node,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<(String, Option<Value>), InvalidProtobuf> {
+        let mut key = String::new();
+        // An absent value is the type's zero value.
+        let mut wire = WireValue::Bytes(&[]);
+        let mut reader = Reader(bytes);
+        while let Some((number, part)) = reader.field()? {
+            match number {
+                1 => key = text(field.name(), part.bytes().unwrap_or_default())?,
+                2 => wire = part,
+                _ => {}
+            }
+        }
+        Ok((key, self.value(field, value, wire, depth)?))
+    }
+
+    /// Decodes a value; `None` if its wire type does not fit the field.
+    fn value(
+        &self,
+        field: &Field,
+        node: Node,
+        wire: WireValue<'_>,
+        depth: usize,
+    ) -> Result<Option<Value>, InvalidProtobuf> {
+        let name = field.name();
+        Ok(Some(match (node, wire) {
+            (Node::Scalar(Scalar::String), WireValue::Bytes(bytes)) => text(name, bytes)?.into(),
+            (Node::Scalar(Scalar::Bool), WireValue::Varint(number)) => (number != 0).into(),
+            (Node::Scalar(scalar @ (Scalar::Int32 | Scalar::Int64)), WireValue::Varint(number)) => {
+                integer(scalar, number)
+            }
+            (Node::Scalar(Scalar::Number), WireValue::Fixed64(bits)) => f64::from_bits(bits).into(),
+            (Node::Scalar(Scalar::Bytes), WireValue::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+            (
+                Node::Object {
+                    object: message, ..
+                },
+                WireValue::Bytes(bytes),
+            ) => {
+                let mut object = Map::new();
+                self.read(message, bytes, depth + 1, &mut object)?;
+                Value::Object(object)
+            }
+            (Node::Union(message), WireValue::Bytes(bytes)) => {
+                let mut object = Map::new();
+                self.read(message, bytes, depth + 1, &mut object)?;
+                let given = ["schema", "jSONSchemas", "property", "allows"];
+                let given = given.iter().find_map(|name| object.remove(*name));
+                given.unwrap_or(Value::Null)
+            }
+            (Node::Scalar(Scalar::Time), WireValue::Bytes(bytes)) => time(name, bytes, 0)?,
+            (Node::Scalar(Scalar::MicroTime), WireValue::Bytes(bytes)) => time(name, bytes, 6)?,
+            (Node::Scalar(Scalar::Quantity), WireValue::Bytes(bytes)) => {
+                match Reader(bytes).find(1)? {
+                    Some(WireValue::Bytes(quantity)) => text(name, quantity)?.into(),
+                    _ => "0".into(),
+                }
+            }
+            (Node::Scalar(Scalar::IntOrString), WireValue::Bytes(bytes)) => {
+                int_or_string(name, bytes)?
+            }
+            (Node::Raw, WireValue::Bytes(bytes)) => match Reader(bytes).find(1)? {
+                Some(WireValue::Bytes(raw)) if !raw.is_empty() => raw_json(name, raw)?,
+                _ => Value::Null,
+            },
+            (Node::List { wrapped: true, .. }, WireValue::Bytes(bytes)) => {
+                let mut items = Vec::new();
+                let mut reader = Reader(bytes);
+                while let Some((_, item)) = reader.field()? {
+                    items.push(text(name, item.bytes().unwrap_or_default())?.into());
+                }
+                Value::Array(items)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn wire_type(&self, message: ObjectId, field: u32) -> InvalidProtobuf {
+        InvalidProtobuf::WireType {
+            message: self.0.object_name(message).to_owned(),
+            field,
+        }
+    }
+}
+
+/// The `runtime.Unknown` envelope around an object.
+#[derive(Default)]
+struct Envelope<'a> {
+    api_version: String,
+    kind: String,
+    raw: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    fn read(body: &'a [u8]) -> Result<Self, InvalidProtobuf> {
+        let mut envelope = Self::default();
+        // Go writes the `raw` field even if it is empty: without it the body was truncated.
+        let mut whole = false;
+        let mut reader = Reader(body);
+        while let Some((number, wire)) = reader.field()? {
+            let bytes = wire.bytes().ok_or(InvalidProtobuf::Malformed)?;
+            match number {
+                1 => {
+                    let mut reader = Reader(bytes);
+                    while let Some((number, wire)) = reader.field()? {
+                        let bytes = wire.bytes().ok_or(InvalidProtobuf::Malformed)?;
+                        match number {
+                            1 => envelope.api_version = text("apiVersion", bytes)?,
+                            2 => envelope.kind = text("kind", bytes)?,
+                            _ => {}
+                        }
+                    }
+                }
+                2 => {
+                    envelope.raw = bytes;
+                    whole = true;
+                }
+                // The content encoding and type are ignored, as upstream: the content is a message.
+                _ => {}
+            }
+        }
+        whole.then_some(envelope).ok_or(InvalidProtobuf::Malformed)
+    }
+}
+
+fn bad(name: &str, problem: impl ToString) -> InvalidProtobuf {
+    InvalidProtobuf::Value {
+        name: name.to_owned(),
+        problem: problem.to_string(),
+    }
+}
+
+fn text(name: &str, bytes: &[u8]) -> Result<String, InvalidProtobuf> {
+    String::from_utf8(bytes.to_vec()).map_err(|error| bad(name, error))
+}
+
+/// Decodes a signed number; negative ones are encoded as 64-bit two's complement. A value that is
+/// too large is truncated, as by Go's decoder.
+fn integer(of: Scalar, number: u64) -> Value {
+    match of {
+        Scalar::Int32 => (number as i32).into(),
+        _ => (number as i64).into(),
+    }
+}
+
+fn raw_json(name: &str, bytes: &[u8]) -> Result<Value, InvalidProtobuf> {
+    serde_json::from_slice(bytes).map_err(|error| bad(name, error))
+}
+
+/// Decodes seconds and nanoseconds; an empty message is null.
+fn time(name: &str, bytes: &[u8], digits: u8) -> Result<Value, InvalidProtobuf> {
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    let number = |field| match Reader(bytes).find(field)? {
+        Some(WireValue::Varint(number)) => Ok(number as i64),
+        _ => Ok(0),
+    };
+    let nanoseconds = match digits {
+        0 => 0,
+        _ => i32::try_from(number(2)?).map_err(|error| bad(name, error))?,
+    };
+    let time = jiff::Timestamp::new(number(1)?, nanoseconds).map_err(|error| bad(name, error))?;
+    Ok(format!("{time:.*}", usize::from(digits)).into())
+}
+
+fn int_or_string(name: &str, bytes: &[u8]) -> Result<Value, InvalidProtobuf> {
+    const STRING: u64 = 1;
+    match Reader(bytes).find(1)? {
+        Some(WireValue::Varint(STRING)) => match Reader(bytes).find(3)? {
+            Some(WireValue::Bytes(value)) => Ok(text(name, value)?.into()),
+            _ => Ok("".into()),
+        },
+        _ => match Reader(bytes).find(2)? {
+            Some(WireValue::Varint(number)) => Ok(integer(Scalar::Int32, number)),
+            _ => Ok(0.into()),
+        },
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_i64() == Some(0),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Errors of decoding and encoding protobuf.
+
+use serde_json::Value;
+
+use crate::protobuf::schema::DEPTH_MAX;
+
+/// Why a body cannot be decoded; the client gets a 400.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InvalidProtobuf {
+    #[error("it does not begin with the envelope of Kubernetes")]
+    NoEnvelope,
+    #[error("it is cut short or not protobuf")]
+    Malformed,
+    #[error("it is nested deeper than {DEPTH_MAX} levels")]
+    TooDeep,
+    #[error("kind {kind:?} of {api_version:?} is not known as protobuf: send JSON")]
+    UnknownKind { api_version: String, kind: String },
+    #[error("field {field} of {message} has an unexpected wire type")]
+    WireType { message: String, field: u32 },
+    #[error("field {name:?} has a bad value: {problem}")]
+    Value { name: String, problem: String },
+}
+
+/// Why an object cannot be encoded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EncodeError {
+    /// The object is not JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// A value does not fit its field.
+    #[error(transparent)]
+    Value(#[from] Unencodable),
+}
+
+/// An object has a value that does not fit its field: it was written to storage by another program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{object}: field {field:?} holds a value that its type cannot: {value}")]
+pub(crate) struct Unencodable {
+    /// `namespace/name`, as far as known.
+    object: String,
+    field: String,
+    value: String,
+}
+
+impl Unencodable {
+    /// Creates the error for a frame whose length does not fit in four bytes.
+    pub(super) fn too_large() -> Self {
+        Self::new("object", &Value::from("too large"))
+    }
+
+    pub(super) fn new(field: &str, value: &Value) -> Self {
+        let mut value = value.to_string();
+        value.truncate(value.floor_char_boundary(100));
+        Self {
+            object: String::new(),
+            field: field.to_owned(),
+            value,
+        }
+    }
+
+    /// Adds the object's namespace and name.
+    pub(super) fn within(self, object: &Value) -> Self {
+        let text = |name: &str| object["metadata"][name].as_str();
+        let names = [text("namespace"), text("name")];
+        let object = names.into_iter().flatten().collect::<Vec<_>>().join("/");
+        Self { object, ..self }
+    }
+}

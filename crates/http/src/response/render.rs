@@ -1,0 +1,254 @@
+//! Renders objects as JSON in a negotiated form: the object itself, metadata only, or rows of a
+//! Table. `list_body` and `watch_body` combine the parts.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::{BufMut, BytesMut};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use watchet_api::{Object, ResourceVersion};
+use watchet_registry::{Registry, Resource};
+
+use crate::protobuf::Schema;
+use crate::request::accept::{Form, IncludeObject};
+use crate::response::chunks::ChunkError;
+
+/// The group and version of Tables and PartialObjectMetadata.
+const META_V1: &str = "meta.k8s.io/v1";
+
+/// Renders objects of one resource in one form.
+#[derive(Debug, Clone)]
+pub(crate) struct Renderer {
+    resource: Arc<Resource>,
+    form: Form,
+    /// Set if the stored version differs from the version that clients of the resource see.
+    converter: Option<Arc<Registry>>,
+    /// Set if the JSON rendered here is then encoded as protobuf.
+    protobuf: Option<Arc<Schema>>,
+}
+
+/// Deserializes only the metadata of an object, verbatim.
+#[derive(Deserialize)]
+struct WithMetadata<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+}
+
+impl Renderer {
+    /// Creates a renderer of `resource` in `form`.
+    pub(crate) fn new(registry: &Arc<Registry>, resource: Arc<Resource>, form: Form) -> Self {
+        let converter = registry.converts(&resource).then(|| registry.clone());
+        Self {
+            resource,
+            form,
+            converter,
+            protobuf: None,
+        }
+    }
+
+    /// Returns the renderer with protobuf as the output encoding.
+    pub(crate) fn in_protobuf(self, schema: Arc<Schema>) -> Self {
+        Self {
+            protobuf: Some(schema),
+            ..self
+        }
+    }
+
+    /// Returns the protobuf messages, unless the output is JSON.
+    pub(crate) fn protobuf(&self) -> Option<&Arc<Schema>> {
+        self.protobuf.as_ref()
+    }
+
+    /// Creates a renderer of `resource` in `form` without version conversion.
+    #[cfg(test)]
+    pub(crate) fn unconverted(resource: Arc<Resource>, form: Form) -> Self {
+        Self {
+            resource,
+            form,
+            converter: None,
+            protobuf: None,
+        }
+    }
+
+    /// Returns the form.
+    pub(crate) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Returns true if objects are rows of a Table.
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self.form, Form::Table(_))
+    }
+
+    /// Returns true if the output for an object is the very bytes in the cache.
+    pub(crate) fn is_verbatim(&self) -> bool {
+        self.form == Form::Object && self.converter.is_none() && self.protobuf.is_none()
+    }
+
+    /// Returns the number of the custom resource version that is rendered; 0 for a built-in.
+    pub(crate) fn version_number(&self) -> u32 {
+        self.resource.version_number()
+    }
+
+    /// Returns true if objects are converted from another stored version.
+    pub(crate) fn converts(&self) -> bool {
+        self.converter.is_some()
+    }
+
+    fn body<'a>(&self, object: &'a Object) -> Result<Cow<'a, [u8]>, ChunkError> {
+        let stored = object.body_slice();
+        let converted = match &self.converter {
+            Some(registry) => registry.converted(&self.resource, stored)?,
+            None => None,
+        };
+        Ok(converted.map_or(Cow::Borrowed(stored), Cow::Owned))
+    }
+
+    /// Returns the kind and apiVersion of one object in this form.
+    pub(crate) fn object_type(&self) -> (String, String) {
+        match self.form {
+            Form::Object => (self.resource.kind.clone(), self.resource.api_version()),
+            Form::Metadata => ("PartialObjectMetadata".to_owned(), META_V1.to_owned()),
+            Form::Table(_) => ("Table".to_owned(), META_V1.to_owned()),
+        }
+    }
+
+    /// Returns the kind and apiVersion of a list in this form.
+    pub(crate) fn list_type(&self) -> (String, String) {
+        match self.form {
+            Form::Object => (
+                format!("{}List", self.resource.kind),
+                self.resource.api_version(),
+            ),
+            Form::Metadata => ("PartialObjectMetadataList".to_owned(), META_V1.to_owned()),
+            Form::Table(_) => self.object_type(),
+        }
+    }
+
+    /// Appends `object` as an item of a list of this form, or as a row of a Table.
+    ///
+    /// # Errors
+    /// The object's bytes are not JSON, which `Object::decode` excludes.
+    pub(crate) fn write_item(&self, object: &Object, out: &mut BytesMut) -> Result<(), ChunkError> {
+        let body = self.body(object)?;
+        match self.form {
+            Form::Object => out.put_slice(&body),
+            Form::Metadata => write_partial(&body, out)?,
+            Form::Table(include) => self.write_row(&body, include, out)?,
+        }
+        Ok(())
+    }
+
+    /// Appends `object` alone in this form; `columns` says whether a Table includes its column
+    /// definitions.
+    ///
+    /// # Errors
+    /// As [`Self::write_item`].
+    pub(crate) fn write_object(
+        &self,
+        object: &Object,
+        columns: bool,
+        out: &mut BytesMut,
+    ) -> Result<(), ChunkError> {
+        let Form::Table(_) = self.form else {
+            return self.write_item(object, out);
+        };
+        let metadata = table_metadata(object.resource_version());
+        out.put_slice(self.table_head(&metadata, columns).as_bytes());
+        self.write_item(object, out)?;
+        out.put_slice(b"]}");
+        Ok(())
+    }
+
+    /// Returns a Table up to its first row; `metadata` is JSON.
+    pub(crate) fn table_head(&self, metadata: &str, columns: bool) -> String {
+        let columns = if columns {
+            self.columns().to_string()
+        } else {
+            "null".to_owned()
+        };
+        format!(
+            r#"{{"kind":"Table","apiVersion":"{META_V1}","metadata":{metadata},"columnDefinitions":{columns},"rows":["#
+        )
+    }
+
+    fn columns(&self) -> Value {
+        let columns = self.resource.table_columns().iter();
+        columns
+            .map(|column| {
+                serde_json::json!({
+                    "name": column.name,
+                    "type": column.r#type,
+                    "format": column.format,
+                    "description": column.description,
+                    "priority": column.priority,
+                })
+            })
+            .collect()
+    }
+
+    fn write_row(
+        &self,
+        body: &[u8],
+        include: IncludeObject,
+        out: &mut BytesMut,
+    ) -> Result<(), serde_json::Error> {
+        let value: Value = serde_json::from_slice(body)?;
+        let cells = self.resource.table_cells(&value, jiff::Timestamp::now());
+        out.put_slice(br#"{"cells":"#);
+        out.put_slice(Value::Array(cells).to_string().as_bytes());
+        out.put_slice(br#","object":"#);
+        match include {
+            IncludeObject::None => out.put_slice(b"null"),
+            IncludeObject::Metadata => write_partial(body, out)?,
+            IncludeObject::Object => out.put_slice(body),
+        }
+        out.put_slice(b"}");
+        Ok(())
+    }
+
+    /// Appends the object of a bookmark in this form. In a Table it is a row that always includes
+    /// its metadata, whatever `includeObject` says, because the annotation must arrive.
+    ///
+    /// # Errors
+    /// As [`Self::write_item`].
+    pub(crate) fn write_bookmark(
+        &self,
+        metadata: &str,
+        columns: bool,
+        out: &mut BytesMut,
+    ) -> Result<(), ChunkError> {
+        if let Form::Table(_) = self.form {
+            out.put_slice(self.table_head(metadata, columns).as_bytes());
+            let body = format!(r#"{{"metadata":{metadata}}}"#);
+            self.write_row(body.as_bytes(), IncludeObject::Metadata, out)?;
+            out.put_slice(b"]}");
+            return Ok(());
+        }
+        let (kind, api_version) = self.object_type();
+        let object =
+            format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}}}"#);
+        out.put_slice(object.as_bytes());
+        Ok(())
+    }
+}
+
+/// Returns the metadata of a single object's Table; an object that is not stored (dry run) has no
+/// version.
+fn table_metadata(at: ResourceVersion) -> String {
+    match at.is_zero() {
+        true => "{}".to_owned(),
+        false => format!(r#"{{"resourceVersion":"{at}"}}"#),
+    }
+}
+
+fn write_partial(body: &[u8], out: &mut BytesMut) -> Result<(), serde_json::Error> {
+    let object: WithMetadata<'_> = serde_json::from_slice(body)?;
+    out.put_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    out.put_slice(object.metadata.get().as_bytes());
+    out.put_slice(b"}");
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! Metrics of the frames that a watch sends.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use watchet_metrics::{RequestScope, WatchMetrics};
+use watchet_registry::WatchItem;
+
+/// Counts the frames and bytes that a watch sends.
+#[derive(Debug)]
+pub(crate) struct WatchMeter {
+    pub(crate) metrics: Arc<WatchMetrics>,
+    pub(crate) scope: RequestScope,
+    /// When the watch request arrived.
+    pub(crate) started: Instant,
+}
+
+impl WatchMeter {
+    /// Counts a frame of `bytes` bytes that encodes `item`.
+    pub(crate) fn count(&self, item: &WatchItem, bytes: usize) {
+        self.metrics.sent(bytes);
+        let initial_events_end = matches!(
+            item,
+            WatchItem::Bookmark {
+                initial_events_end: true,
+                ..
+            }
+        );
+        if initial_events_end {
+            let elapsed = self.started.elapsed();
+            self.metrics.initial_state_sent(self.scope, elapsed);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Serves one request: authorizes it, dispatches by path, enforces the limits, sets common headers. Every failure,
+//! including a panic, becomes a `Status`.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::http::header::USER_AGENT;
+use axum::http::request::Parts;
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::audit;
+use crate::authorization::authorize;
+use crate::endpoints::health::{self, Endpoint};
+use crate::endpoints::{metrics, route};
+use crate::error::HttpError;
+use crate::request::accept::{accept_header, is_pretty, status_media};
+use crate::request::body::RequestBody;
+use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
+use crate::request_monitor::RequestMonitor;
+use crate::response::guarded_body::GuardedBody;
+use crate::response::headers::{audit_id, set_common_headers};
+use crate::response::send_deadline::SendDeadline;
+use crate::response::status::status_response;
+use crate::response::warning;
+use crate::state::HttpState;
+use crate::verbs;
+use crate::verbs::call::Call;
+use watchet_api::{AuditAnnotations, UserInfo, Warnings};
+use watchet_registry::{ApiError, ReadError};
+
+/// Serves any request.
+pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    parts.extensions.insert(AuditAnnotations::default());
+    let audit_id = audit_id(&parts.headers);
+    let uri = &parts.uri;
+    let info = RequestInfo::parse(&parts.method, uri.path(), uri.query());
+    let monitored = RequestMonitor::begin(&state, &parts, &info);
+    let warnings = Warnings::default();
+    let result = AssertUnwindSafe(async {
+        authorize(&**state.registry.authorizer(), &mut parts, &info).await?;
+        dispatch(&state, &parts, info, body, &warnings).await
+    });
+    let result = result.catch_unwind().await;
+    let parts = parts;
+    let (method, uri) = (&parts.method, &parts.uri);
+    // The impersonated user, if any.
+    let user = parts.extensions.get::<Arc<UserInfo>>();
+    let user = user.map_or("", |user| &user.name);
+    let user_agent = parts.headers.get(USER_AGENT);
+    let result = result.unwrap_or_else(|panic| {
+        let detail = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("a panic without a message");
+        tracing::error!(audit_id, user, %method, %uri, detail, "request panicked");
+        let message = "the request failed because of a bug in the server".to_owned();
+        Err(HttpError::Internal(message))
+    });
+    let mut response = result.unwrap_or_else(|error| {
+        let status = error.status();
+        // 501 is expected: subresources that need a kubelet, such as `log`, are not served.
+        let is_server_failure = status.code >= 500 && status.code != 501;
+        if is_server_failure {
+            tracing::warn!(audit_id, user, %method, %uri, code = status.code, %error, "request failed");
+        } else {
+            tracing::debug!(audit_id, user, %method, %uri, code = status.code, %error, "request rejected");
+        }
+        // An invalid Accept header is an error of its own; its client gets JSON.
+        let media = status_media(accept_header(&parts).unwrap_or_default().as_deref());
+        let pretty = is_pretty(uri.query(), user_agent);
+        status_response(&status, media, pretty, &state.protobuf)
+    });
+    audit::log(&parts, &audit_id, user);
+    set_common_headers(&mut response, &audit_id);
+    warning::add_headers(&mut response, &warnings);
+    if method == Method::HEAD {
+        *response.body_mut() = Body::empty();
+    }
+    monitored.with_response(response)
+}
+
+async fn dispatch(
+    state: &HttpState,
+    parts: &Parts,
+    info: Result<RequestInfo, InvalidPath>,
+    body: Body,
+    warnings: &Warnings,
+) -> Result<Response, HttpError> {
+    match info? {
+        RequestInfo::NonResource(segments) => {
+            let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+            if let Some(endpoint) = segments.first().and_then(|s| Endpoint::from_path(s)) {
+                // Probes are exempt from the in-flight limit.
+                return health::respond(state, parts, endpoint, &segments[1..]).await;
+            }
+            if segments == ["metrics"] {
+                // Scrapes are exempt too: they report the number of requests in flight.
+                return metrics::scrape(state, parts).await;
+            }
+            let response = route::document(state, parts, &segments);
+            run_limited(&state.reads, state.config.request_timeout, response).await
+        }
+        RequestInfo::Resource(request) => {
+            let call = Call::new(state, parts, request.clone(), warnings.clone())?;
+            if call.verb() == Verb::Watch {
+                // A watch is limited by its own timeout and the cache's, not by the request
+                // timeout.
+                return serve_objects(state, call, parts, request, body, warnings).await;
+            }
+            let limit = call.time_limit()?;
+            let permits = match call.verb().is_write() {
+                true => &state.writes,
+                false => &state.reads,
+            };
+            let response = serve_objects(state, call, parts, request, body, warnings);
+            run_limited(permits, limit, response).await
+        }
+    }
+}
+
+/// Serves a request about objects. If the resource's definition changes meanwhile (a CRD update
+/// replaces its cache), the request is repeated with the new definition.
+async fn serve_objects(
+    state: &HttpState,
+    mut call: Call<'_>,
+    parts: &Parts,
+    request: ResourceRequest,
+    body: Body,
+    warnings: &Warnings,
+) -> Result<Response, HttpError> {
+    let body = RequestBody::new(body);
+    // The old definition may still be registered just after its cache has stopped: retry it once.
+    let mut unchanged = 0;
+    loop {
+        let response = verbs::run(&call, &body).await;
+        let Err(HttpError::Api(ApiError::NotServed | ApiError::Read(ReadError::Stopped))) =
+            response
+        else {
+            return response;
+        };
+        // Warnings of the old definition no longer apply.
+        warnings.clear();
+        let now = Call::new(state, parts, request.clone(), warnings.clone())?;
+        unchanged += usize::from(Arc::ptr_eq(now.resource(), call.resource()));
+        if unchanged > 1 {
+            return response;
+        }
+        call = now;
+    }
+}
+
+/// Runs a request with one of the `permits` and within the time limit; the permit is released when
+/// the response has been sent.
+async fn run_limited(
+    permits: &Arc<Semaphore>,
+    limit: Duration,
+    response: impl Future<Output = Result<Response, HttpError>>,
+) -> Result<Response, HttpError> {
+    let deadline = Instant::now() + limit;
+    let permit = permits
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| HttpError::TooManyRequests)?;
+    let response = tokio::time::timeout_at(deadline, response)
+        .await
+        .map_err(|_| HttpError::Timeout(limit))??;
+    // It counts as in flight until it has been sent.
+    let mut response = response.map(|body| GuardedBody::wrap(body, permit));
+    response
+        .extensions_mut()
+        .insert(SendDeadline::from(deadline));
+    Ok(response)
+}

@@ -1,0 +1,219 @@
+//! A request about objects: its resource, verb and target, and the parts of serving it that the verbs share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderName;
+use axum::http::header::{CONTENT_TYPE, USER_AGENT};
+use axum::http::request::Parts;
+use axum::response::Response;
+use serde_json::Value;
+
+use crate::audit;
+use crate::error::HttpError;
+use crate::request::accept::{Media, Negotiated, ResponseKind, accept_header, negotiate};
+use crate::request::body;
+use crate::request::expected_kind::ExpectedKind;
+use crate::request::options::{FIELD_MANAGER_BYTES_MAX, WriteFor, delete_options, write_options};
+use crate::request::query::Query;
+use crate::request::request_info::{ResourceRequest, Verb};
+use crate::response::encoding::ResponseEncoding;
+use crate::response::headers::accepts_gzip;
+use crate::response::render::Renderer;
+use crate::response::status::status_response;
+use crate::state::HttpState;
+use crate::verbs::verb_check::check_verb;
+use watchet_api::{DeleteOptions, Status, UserInfo, Warnings, WriteOptions};
+use watchet_registry::{Registry, Resource, Subresource, Target};
+
+/// A request about objects, with an existing resource and a supported verb.
+pub(crate) struct Call<'a> {
+    pub(super) state: &'a HttpState,
+    pub(super) parts: &'a Parts,
+    pub(super) query: Query,
+    pub(super) resource: Arc<Resource>,
+    /// The resource of the bodies: the resource itself, or the kind of its subresource.
+    bodies: Arc<Resource>,
+    verb: Verb,
+    pub(super) namespace: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) subresource: Option<String>,
+    warnings: Warnings,
+}
+
+impl<'a> Call<'a> {
+    /// Checks that the resource exists and supports the verb on this path. Warnings for the client
+    /// are added to `warnings`.
+    pub(crate) fn new(
+        state: &'a HttpState,
+        parts: &'a Parts,
+        request: ResourceRequest,
+        warnings: Warnings,
+    ) -> Result<Self, HttpError> {
+        let ResourceRequest {
+            group,
+            version,
+            namespace,
+            name,
+            subresource,
+            ..
+        } = request;
+        let resource = state
+            .registry
+            .resource(&group, &version, &request.resource)
+            .ok_or(HttpError::NoSuchPath)?;
+        if let Some(deprecation) = resource.deprecation_warning() {
+            warnings.add(deprecation.to_owned());
+        }
+        let verb = request.verb;
+        check_verb(
+            &resource,
+            verb,
+            namespace.is_some(),
+            name.is_some(),
+            subresource.as_deref(),
+        )?;
+        Ok(Self {
+            state,
+            parts,
+            query: Query::parse(parts.uri.query().unwrap_or_default())?,
+            bodies: resource.of_bodies(subresource.as_deref()),
+            resource,
+            verb: verb.ok_or(HttpError::MethodNotAllowed)?,
+            namespace,
+            name,
+            subresource,
+            warnings,
+        })
+    }
+
+    /// Returns the resource, as defined when the request started.
+    pub(crate) fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
+    /// Returns the verb.
+    pub(crate) fn verb(&self) -> Verb {
+        self.verb
+    }
+
+    /// Returns the time limit of the request: the server's, or the client's `timeout` if that is
+    /// lower.
+    pub(crate) fn time_limit(&self) -> Result<Duration, HttpError> {
+        let limit = match self.verb.is_write() {
+            true => self.state.config.write_timeout,
+            false => self.state.config.request_timeout,
+        };
+        Ok(self
+            .query
+            .duration("timeout")?
+            .map_or(limit, |requested| requested.min(limit)))
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        &self.state.registry
+    }
+
+    pub(super) fn header(&self, name: HeaderName) -> Option<&str> {
+        self.parts.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    pub(super) fn negotiate(
+        &self,
+        kind: ResponseKind,
+    ) -> Result<(Negotiated, Renderer), HttpError> {
+        let user_agent = self.header(USER_AGENT);
+        let accept = self.accept()?;
+        let schema = &self.state.protobuf;
+        let known = || schema.has_kind(&self.bodies.api_version(), &self.bodies.kind);
+        let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent, known)?;
+        let renderer = Renderer::new(&self.state.registry, self.bodies.clone(), negotiated.form);
+        let renderer = match negotiated.media {
+            Media::Protobuf => renderer.in_protobuf(schema.clone()),
+            Media::Json | Media::Yaml => renderer,
+        };
+        Ok((negotiated, renderer))
+    }
+
+    /// Returns the Accept header; several are joined.
+    pub(super) fn accept(&self) -> Result<Option<String>, HttpError> {
+        accept_header(self.parts)
+    }
+
+    pub(super) fn encoding(&self, negotiated: Negotiated) -> ResponseEncoding {
+        ResponseEncoding {
+            negotiated,
+            gzip: accepts_gzip(&self.parts.headers),
+        }
+    }
+
+    pub(super) fn target(&self) -> Target {
+        Target {
+            resource: self.resource.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone().unwrap_or_default(),
+            subresource: self.subresource.clone(),
+        }
+    }
+
+    pub(super) fn delete_options(&self, body: Option<Value>) -> Result<DeleteOptions, HttpError> {
+        let mut options = delete_options(&self.query, body)?;
+        options.warnings = self.warnings.clone();
+        options.audit_annotations = audit::annotations(self.parts);
+        if let Some(user) = self.parts.extensions.get::<Arc<UserInfo>>() {
+            options.user = user.clone();
+        }
+        Ok(options)
+    }
+
+    pub(super) fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, HttpError> {
+        let mut options = write_options(&self.query, purpose)?;
+        options.warnings = self.warnings.clone();
+        options.audit_annotations = audit::annotations(self.parts);
+        if let Some(user) = self.parts.extensions.get::<Arc<UserInfo>>() {
+            options.user = user.clone();
+        }
+        if options.field_manager.is_empty() {
+            let client = self.header(USER_AGENT).unwrap_or_default();
+            options.field_manager = manager_of(client);
+        }
+        Ok(options)
+    }
+
+    pub(super) fn needs_kubelet(&self) -> bool {
+        let named = self.subresource.as_deref();
+        let part = named.and_then(|name| self.resource.subresource(name));
+        part.is_some_and(Subresource::needs_kubelet)
+    }
+
+    /// Returns true if a create does not create an object of the resource.
+    pub(super) fn is_post(&self) -> bool {
+        self.subresource.is_some() || !self.resource.is_stored()
+    }
+
+    /// Decodes the complete object in a body, of the kind that this path requires.
+    pub(super) fn object(&self, body: &[u8], options: &WriteOptions) -> Result<Value, HttpError> {
+        let expected = ExpectedKind::new(self.registry(), &self.bodies);
+        let decoded = body::object(
+            expected.types(),
+            &self.state.protobuf,
+            self.header(CONTENT_TYPE),
+            body,
+        )?;
+        expected.accept(decoded, options)
+    }
+
+    /// Returns a status as the response instead of an object, in the negotiated encoding.
+    pub(super) fn status(&self, status: &Status, negotiated: Negotiated) -> Response {
+        let schema = &self.state.protobuf;
+        status_response(status, negotiated.media, negotiated.pretty, schema)
+    }
+}
+
+/// Returns the field manager of a client without an explicit one: the user agent up to the first
+/// `/`, without unprintable characters, truncated to the maximum length.
+fn manager_of(user_agent: &str) -> String {
+    let name = user_agent.split('/').next().unwrap_or_default();
+    let printable = name.chars().filter(|c| !c.is_control());
+    printable.take(FIELD_MANAGER_BYTES_MAX).collect()
+}

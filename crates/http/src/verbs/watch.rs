@@ -1,0 +1,72 @@
+//! Serves `watch`, as a streamed body or a WebSocket.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use tokio::time::Instant;
+
+use crate::error::HttpError;
+use crate::request::accept::ResponseKind;
+use crate::request::options::{ListFor, list_options};
+use crate::request_monitor::scope_of;
+use crate::response::document::response;
+use crate::response::headers::{accepts_gzip, mark_gzip};
+use crate::response::send_deadline::SendDeadline;
+use crate::response::watch_body::{FrameEncoder, WatchFrames, watch_body};
+use crate::response::watch_meter::WatchMeter;
+use crate::response::websocket::{self, WatchUpgrade};
+use crate::verbs::call::Call;
+
+/// How long after its end a watch waits for the client to receive the rest.
+const WATCH_END_SEND_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(super) async fn watch(call: &Call<'_>) -> Result<Response, HttpError> {
+    let meter = watch_meter(call);
+    let (negotiated, renderer) = call.negotiate(ResponseKind::Watch)?;
+    let options = list_options(&call.query, ListFor::Watch, call.name.as_deref())?;
+    // A compressed watch cannot share frames with others, so only streamed lists are
+    // compressed.
+    let socket = match websocket::is_upgrade(&call.parts.headers) {
+        true => Some(WatchUpgrade::from_parts(call.parts).await?),
+        false => None,
+    };
+    let streamed_list = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
+    let gzip = streamed_list && accepts_gzip(&call.parts.headers);
+    let mut watcher = call
+        .registry()
+        .watch(&call.resource, call.namespace.as_deref(), &options)
+        .await?;
+    let tasks = &call.state.config.connections;
+    // client-go lists again after a watch that ends within a second without an event, but not
+    // after a 429.
+    if tasks.token().is_cancelled() {
+        return Err(HttpError::ShuttingDown);
+    }
+    watcher.end_with(tasks.token());
+    let deadline = watcher.deadline() + WATCH_END_SEND_TIMEOUT;
+    let frames = WatchFrames::new(watcher, FrameEncoder::new(renderer, meter));
+    if let Some(socket) = socket {
+        return Ok(socket.open(frames, negotiated.media, tasks, deadline));
+    }
+    let content_type = negotiated.media.watch_content_type();
+    let mut response = response(StatusCode::OK, content_type, watch_body(frames, gzip));
+    response.extensions_mut().insert(SendDeadline {
+        deadline,
+        end: Some(tasks.token()),
+    });
+    if gzip {
+        mark_gzip(&mut response);
+    }
+    Ok(response)
+}
+
+fn watch_meter(call: &Call<'_>) -> WatchMeter {
+    let resource = &call.resource;
+    let http = call.state.config.metrics.http();
+    WatchMeter {
+        metrics: http.watches(&resource.group, &resource.version, &resource.plural),
+        scope: scope_of(call.name.is_some(), call.namespace.is_some()),
+        started: Instant::now(),
+    }
+}
