@@ -1,6 +1,5 @@
-//! Whether the suite is whole: each line of `docs/conformance.md` has a test that bears its name, here or
-//! beside the code, and each test that bears the name of a line is of one that is there. It judges no
-//! test.
+//! Checks that the suite is complete: each line of `docs/conformance.md` has a test with its number in its name, here or
+//! beside the code, or a watch script with its number in its first comment; and each such number is that of a line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -52,6 +51,16 @@ fn borne(name: &str) -> BTreeSet<u32> {
     lines
 }
 
+/// Returns the lines in the first comment of a watch script: `WC-083 to WC-085, WC-087: the rule`.
+fn lines_of_script(text: &str) -> BTreeSet<u32> {
+    let comment = text.lines().take_while(|line| line.starts_with('#'));
+    let comment: Vec<&str> = comment.collect();
+    let comment = comment.join(" ").replace("WC-", "");
+    let (numbers, _) = comment.split_once(": ").unwrap_or_default();
+    let numbers = numbers.trim_start_matches("# ").replace(", ", "_");
+    borne(&format!("wc_{}", numbers.replace(' ', "_")))
+}
+
 /// The tests that bear lines, by line.
 fn tests() -> BTreeMap<u32, Vec<String>> {
     let mut files = Vec::new();
@@ -69,6 +78,11 @@ fn tests() -> BTreeMap<u32, Vec<String>> {
             for line in borne(&format!("wc_{name}")) {
                 tests.entry(line).or_default().push(name.to_owned());
             }
+        }
+    }
+    for script in watchet_test_util::watch_script::Corpus::load().scripts() {
+        for line in lines_of_script(&script.lines.join("\n")) {
+            tests.entry(line).or_default().push(script.name.clone());
         }
     }
     tests
@@ -101,4 +115,14 @@ fn names_bear_lines() {
         [92, 93, 94, 95, 96, 98]
     );
     assert!(numbers("wc_it").is_empty());
+}
+
+#[test]
+fn scripts_have_lines() {
+    let lines = |text| lines_of_script(text).into_iter().collect::<Vec<_>>();
+    assert_eq!(
+        lines("# WC-083 to WC-085, WC-087: the rule\nput"),
+        [83, 84, 85, 87]
+    );
+    assert!(lines("# A rule without a line.\nput").is_empty());
 }

@@ -105,29 +105,6 @@ pub(crate) async fn wc_153_161_without_bookmarks_none_comes(site: &Site) {
     }
 }
 
-pub(crate) async fn wc_154_a_watch_without_initial_events_is_silent(site: &Site) {
-    site.make("a", json!({})).await;
-    for query in ["", "&resourceVersion=0"] {
-        let path =
-            format!("{MAPS}?sendInitialEvents=false&resourceVersionMatch=NotOlderThan{query}");
-        let mut watch = site.watch(&path).await;
-        watch.is_silent().await;
-        site.make(&format!("b{}", query.len()), json!({})).await;
-        assert_eq!(watch.words(1).await, [format!("ADDED b{}", query.len())]);
-    }
-}
-
-pub(crate) async fn wc_155_without_initial_events_a_version_replays_history(site: &Site) {
-    let begin = site.revision().await;
-    site.make("a", json!({})).await;
-    site.change("a").await;
-    let path = format!(
-        "{MAPS}?sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion={begin}"
-    );
-    let mut watch = site.watch(&path).await;
-    assert_eq!(watch.words(2).await, ["ADDED a", "MODIFIED a"]);
-}
-
 pub(crate) async fn wc_156_a_stream_waits_for_its_version(site: &Site) {
     site.make("a", json!({})).await;
     let next = site.revision().await + 1;

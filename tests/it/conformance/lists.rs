@@ -1,6 +1,5 @@
 //! WC-080 to WC-101: lists at each kind of version, and their pages.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -62,45 +61,6 @@ pub(crate) async fn wc_081_cache_and_storage_list_the_same_in_the_same_order(sit
     );
 }
 
-pub(crate) async fn wc_083_084_085_exact_lists_are_states_that_were(site: &Site) {
-    let mut states = BTreeMap::new();
-    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
-    states.insert(site.revision().await, expected.clone());
-    for name in ["a", "b", "c"] {
-        let at = version(&site.make(name, json!({})).await);
-        expected.insert(name.into(), at);
-        states.insert(at, expected.clone());
-    }
-    let at = version(&site.change("b").await);
-    expected.insert("b".into(), at);
-    states.insert(at, expected.clone());
-    site.remove("a").await;
-    expected.remove("a");
-    states.insert(site.revision().await, expected.clone());
-    for round in 0..2 {
-        for (at, state) in &states {
-            let list = list(site, &exact(*at)).await;
-            assert_eq!(
-                version(&list),
-                *at,
-                "the requested version, in round {round}"
-            );
-            let items = list["items"].as_array().unwrap().iter();
-            let received: BTreeMap<_, _> = items
-                .map(|item| {
-                    (
-                        item["metadata"]["name"].as_str().unwrap().to_owned(),
-                        version(item),
-                    )
-                })
-                .collect();
-            assert_eq!(&received, state, "at {at} in round {round}");
-        }
-        site.make("later", json!({})).await;
-        site.remove("later").await;
-    }
-}
-
 pub(crate) async fn wc_086_an_exact_list_at_a_compacted_version_is_expired(site: &Site) {
     let old = fill(site, &["a", "b", "c"]).await[0];
     let now = site.revision().await;
@@ -131,25 +91,6 @@ pub(crate) async fn wc_088_not_older_than_the_future_waits_three_seconds(site: &
     let status = answer.failure(504, "Timeout");
     assert_eq!(status["details"]["retryAfterSeconds"], 1, "{status}");
     assert!(waited >= Duration::from_millis(2500), "{waited:?}");
-}
-
-pub(crate) async fn wc_089_a_version_with_a_limit_is_exact(site: &Site) {
-    let versions = fill(site, &["a", "b", "c"]).await;
-    let page = list(site, &format!("resourceVersion={}&limit=1", versions[1])).await;
-    assert_eq!((names(&page), version(&page)), (vec!["a"], versions[1]));
-    let rest = token(&page).expect("b is left");
-    let rest = list(site, &format!("limit=5&continue={rest}")).await;
-    assert_eq!((names(&rest), version(&rest)), (vec!["b"], versions[1]));
-}
-
-pub(crate) async fn wc_090_a_version_without_a_limit_is_a_lower_bound(site: &Site) {
-    let versions = fill(site, &["a", "b", "c"]).await;
-    site.get(MAPS).await.ok(200);
-    for query in ["", "&resourceVersionMatch=NotOlderThan"] {
-        let list = list(site, &format!("resourceVersion={}{query}", versions[0])).await;
-        assert!(version(&list) >= versions[2], "it has more: {list}");
-        assert_eq!(names(&list), ["a", "b", "c"]);
-    }
 }
 
 pub(crate) async fn wc_091_version_0_voids_the_limit(site: &Site) {
@@ -239,37 +180,5 @@ pub(crate) async fn wc_097_098_099_tokens_are_for_the_state_that_they_name(site:
     assert_eq!(
         names(&list(site, &format!("continue={theirs}")).await),
         ["b"]
-    );
-}
-
-pub(crate) async fn wc_100_101_102_pages_are_of_one_state(site: &Site) {
-    fill(site, &["a", "c", "e"]).await;
-    let first = list(site, "limit=1").await;
-    assert_eq!(
-        (names(&first), &first["metadata"]["remainingItemCount"]),
-        (vec!["a"], &json!(2))
-    );
-    fill(site, &["b", "d"]).await;
-    site.remove("c").await;
-    let next = format!("limit=1&continue={}", token(&first).unwrap());
-    let second = list(site, &next).await;
-    assert_eq!(
-        (names(&second), version(&second)),
-        (vec!["c"], version(&first))
-    );
-    assert_eq!(second["metadata"]["remainingItemCount"], 1);
-    let next = format!("limit=1&continue={}", token(&second).unwrap());
-    let third = list(site, &next).await;
-    assert_eq!(
-        (names(&third), version(&third)),
-        (vec!["e"], version(&first))
-    );
-    assert_eq!(token(&third), None);
-    assert!(third["metadata"]["remainingItemCount"].is_null(), "{third}");
-    let rest = format!("continue={}", token(&first).unwrap());
-    let rest = list(site, &rest).await;
-    assert_eq!(
-        (names(&rest), version(&rest)),
-        (vec!["c", "e"], version(&first))
     );
 }

@@ -5,11 +5,9 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::site::{MAPS, Site, is_failure, map, pod, version};
+use super::site::{MAPS, Site, is_failure, version};
 use super::watching::word;
 use crate::harness::{Protocol, full, request};
-
-const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// Everything after the present.
 async fn from_now(site: &Site, path: &str) -> String {
@@ -56,48 +54,6 @@ pub(crate) async fn wc_120_to_124_events_are_about_the_selection(site: &Site) {
     received["metadata"]["resourceVersion"] = last["metadata"]["resourceVersion"].clone();
     assert_eq!(received, last);
     watch.is_silent().await;
-}
-
-pub(crate) async fn wc_125_nothing_leaks_between_names_that_begin_alike(site: &Site) {
-    for namespace in ["fo", "foo", "foobar"] {
-        let body = json!({"metadata": {"name": namespace}});
-        site.post("/api/v1/namespaces", &body).await.ok(201);
-    }
-    let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
-    let mut watch = site.watch(&from_now(site, &maps("foo")).await).await;
-    for namespace in ["fo", "foobar", "default", "foo"] {
-        let body = map(&format!("in-{namespace}"), json!({}));
-        site.post(&maps(namespace), &body).await.ok(201);
-    }
-    assert_eq!(watch.words(1).await, ["ADDED in-foo"]);
-    watch.is_silent().await;
-}
-
-pub(crate) async fn wc_126_127_a_watch_has_each_later_event_once(site: &Site) {
-    let mut history = Vec::new();
-    let begin = site.revision().await;
-    for round in 0..3 {
-        for name in ["a", "b"] {
-            if round == 0 {
-                history.push(("ADDED", name, version(&site.make(name, json!({})).await)));
-            } else {
-                history.push(("MODIFIED", name, version(&site.change(name).await)));
-            }
-        }
-    }
-    site.remove("a").await;
-    history.push(("DELETED", "a", site.revision().await));
-    let starts = std::iter::once(begin).chain(history.iter().map(|(_, _, at)| *at));
-    for start in starts.collect::<Vec<_>>() {
-        let expected: Vec<_> = history.iter().filter(|(_, _, at)| *at > start).collect();
-        let mut watch = site.watch(&format!("{MAPS}?resourceVersion={start}")).await;
-        let events = watch.events(expected.len()).await;
-        for (event, (kind, name, at)) in events.iter().zip(&expected) {
-            assert_eq!(word(event), format!("{kind} {name}"));
-            assert_eq!(version(&event["object"]), *at);
-        }
-        watch.is_silent().await;
-    }
 }
 
 pub(crate) async fn wc_128_129_130_what_history_does_not_hold_is_one_error(site: &Site) {
@@ -226,23 +182,6 @@ pub(crate) async fn wc_137_a_watch_of_one_name_sees_one_object(site: &Site) {
     watch.is_silent().await;
     assert_eq!(node_watch.words(1).await, ["ADDED b"]);
     node_watch.is_silent().await;
-}
-
-pub(crate) async fn wc_138_moves_between_trigger_values_enter_and_leave(site: &Site) {
-    let of = |node: &str| format!("{PODS}?fieldSelector=spec.nodeName%3D{node}");
-    let mut first = site.watch(&from_now(site, &of("n1")).await).await;
-    let mut second = site.watch(&from_now(site, &of("n2")).await).await;
-    site.post(PODS, &pod("p", "")).await.ok(201);
-    for node in ["n1", "n1", "n2"] {
-        site.move_pod("p", node).await;
-    }
-    site.delete(&format!("{PODS}/p"), &json!({"gracePeriodSeconds": 0}))
-        .await
-        .ok(200);
-    assert_eq!(first.words(3).await, ["ADDED p", "MODIFIED p", "DELETED p"]);
-    assert_eq!(second.words(2).await, ["ADDED p", "DELETED p"]);
-    first.is_silent().await;
-    second.is_silent().await;
 }
 
 pub(crate) async fn wc_139_a_malformed_version_is_no_stream(site: &Site) {

@@ -52,40 +52,6 @@ async fn changes_during_an_unreadable_value_are_replayed() {
     assert_eq!(f.keys(exactly(rv(5))).await, ["ns/a"]);
 }
 
-/// Storage compacted a part of the events that the cache missed. All differences were reported at the
-/// versions of the new list, which hid the later events that storage still had: a client that received
-/// some of them and resumed at another replica never learnt that an object had left its selection.
-#[tokio::test(start_paused = true)]
-async fn a_relist_across_a_compaction_hides_no_event_that_storage_has() {
-    let f = Fixture::start();
-    f.put("ns/a", "web", "n1");
-    f.put("ns/gone", "web", "n1");
-    let mut watch = f.watch(predicate(None, "app=web", ""), from(rv(1))).await;
-    f.wait_until_synced().await;
-    assert_eq!(drain(&mut watch).await.len(), 2);
-    f.storage.set_down(true);
-    f.delete("ns/gone");
-    let compacted = f.put("ns/b", "db", "n1");
-    f.put("ns/a", "db", "n1");
-    f.put("ns/c", "web", "n1");
-    f.put("ns/a", "web", "n1");
-    f.storage.compact_to(compacted);
-    f.storage.set_down(false);
-    wait_until_repaired(&f).await;
-    let expected = [
-        "DELETED ns/gone@4",
-        "DELETED ns/a@6",
-        "ADDED ns/c@7",
-        "ADDED ns/a@8",
-    ];
-    assert_eq!(drain(&mut watch).await, expected);
-    is_rejected(&f, rv(4), rv(5)).await;
-    let mut resumed = f
-        .watch(predicate(None, "app=web", ""), from(compacted))
-        .await;
-    assert_eq!(drain(&mut resumed).await, expected[1..]);
-}
-
 /// An object overwritten with an unreadable value remains as it was until it is deleted or
 /// repaired.
 #[tokio::test(start_paused = true)]

@@ -15,32 +15,6 @@ fn together(f: &Fixture, count: usize, app: Option<&str>) -> ResourceVersion {
     f.storage.write_together(writes.collect())
 }
 
-/// etcd deletes the keys of an expired lease in one transaction, which panicked the cache of
-/// Events.
-#[tokio::test(start_paused = true)]
-async fn expired_lease_deletes_several_keys_in_one_revision() {
-    let f = Fixture::start();
-    f.put("ns/a", "web", "n1");
-    f.put("ns/b", "web", "n1");
-    let mut watch = f.watch(everything(), from(rv(3))).await;
-    assert!(drain(&mut watch).await.is_empty());
-    let deleted = f.storage.write_together(vec![
-        ("/pods/ns/a".into(), None),
-        ("/pods/ns/b".into(), None),
-    ]);
-    assert_eq!(
-        drain(&mut watch).await,
-        ["DELETED ns/a@4", "DELETED ns/b@4"]
-    );
-    assert!(f.keys(ListOptions::default()).await.is_empty());
-    let mut late = f.watch(everything(), from(rv(3))).await;
-    assert_eq!(drain(&mut late).await, ["DELETED ns/a@4", "DELETED ns/b@4"]);
-    let mut after = f.watch(everything(), from(deleted)).await;
-    f.put("ns/c", "web", "n1");
-    assert_eq!(drain(&mut after).await, ["ADDED ns/c@5"]);
-    assert_eq!(drain(&mut watch).await, ["ADDED ns/c@5"]);
-}
-
 /// More events than a batch, a catch-up step and an inbox hold.
 #[tokio::test(start_paused = true)]
 async fn large_revision_arrives_whole() {
