@@ -8,11 +8,11 @@ use crate::harness::{Kubectl, PATIENCE, on_both};
 on_both!(|server| (&Kubectl::new(&server.kubeconfig())) => [
     kubectl_makes_what_has_defaults,
     kubectl_prints_validation_errors,
-    what_is_immutable_stays,
+    updates_of_immutable_fields_are_rejected,
     services_get_addresses,
     classes_are_chosen_for_who_names_none,
     quantities_are_read_back_in_one_form,
-    what_is_no_base64_is_refused,
+    invalid_base64_is_rejected,
 ]);
 
 async fn get(kubectl: &Kubectl, what: &[&str]) -> Value {
@@ -157,7 +157,7 @@ async fn kubectl_prints_validation_errors(kubectl: &Kubectl) {
     );
 }
 
-async fn what_is_immutable_stays(kubectl: &Kubectl) {
+async fn updates_of_immutable_fields_are_rejected(kubectl: &Kubectl) {
     kubectl
         .run(&["create", "deployment", "web", "--image=nginx:1"])
         .await;
@@ -426,7 +426,7 @@ async fn quantities_are_read_back_in_one_form(kubectl: &Kubectl) {
     );
 }
 
-async fn what_is_no_base64_is_refused(kubectl: &Kubectl) {
+async fn invalid_base64_is_rejected(kubectl: &Kubectl) {
     for (kind, member) in [("Secret", "data"), ("ConfigMap", "binaryData")] {
         let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"},
             member: {"k": "no base64!"}});

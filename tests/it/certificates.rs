@@ -27,7 +27,7 @@ const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 on_both!(|server| (server, &Kubectl::new(&server.kubeconfig())) => [
-    what_is_approved_is_signed, what_cannot_be_signed_says_why
+    approved_requests_are_signed, a_request_that_cannot_be_signed_reports_the_reason
 ]);
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -125,7 +125,7 @@ async fn a_certificate_of_version_1_without_its_key_is_refused() {
 
 /// The reason was logged at debug only, or not at all.
 #[tokio::test]
-async fn who_is_refused_finds_the_reason_in_the_log() {
+async fn unauthenticated_requests_are_logged_with_the_reason() {
     // Without the CA that has signed it.
     let server = Server::start(&[]).await;
     let answer = who(&server, &openssl_client("ec"), &TLS13).await;
@@ -205,7 +205,7 @@ async fn status(wire: &mut Wire, name: &str, is_there: impl Fn(&Value) -> bool) 
 }
 
 /// Nothing signed, whatever was approved.
-async fn what_is_approved_is_signed(server: &Server, kubectl: &Kubectl) {
+async fn approved_requests_are_signed(server: &Server, kubectl: &Kubectl) {
     let mut wire = server.plain(Protocol::Http1).await;
     let spec = json!({
         "signerName": "kubernetes.io/kube-apiserver-client",
@@ -246,7 +246,7 @@ async fn what_is_approved_is_signed(server: &Server, kubectl: &Kubectl) {
     assert!(answer.contains(r#""groups":["dev""#), "{answer}");
 }
 
-async fn what_cannot_be_signed_says_why(server: &Server, kubectl: &Kubectl) {
+async fn a_request_that_cannot_be_signed_reports_the_reason(server: &Server, kubectl: &Kubectl) {
     let mut wire = server.plain(Protocol::Http1).await;
     let subject = [
         (DnType::OrganizationName, "dev"),

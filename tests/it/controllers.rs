@@ -22,13 +22,13 @@ use crate::storage::etcd::EtcdProcess;
 
 on_both!(|server| (server, &Kubectl::new(&server.kubeconfig())) => [
     deployments_are_deleted_in_cascades,
-    a_terminating_namespace_has_conditions_for_what_remains,
+    a_terminating_namespace_reports_remaining_content,
     owners_and_dependents_of_a_client_in_rust,
     jobs_are_deleted_with_orphan_policy_by_default,
-    what_each_namespace_has,
+    each_namespace_gets_its_default_objects,
     custom_resources_own_and_are_owned,
     orphans_of_a_kind_that_was_defined_just_now_stay,
-    what_is_in_use_is_kept,
+    volume_claims_in_use_are_protected,
     clients_that_finalize_a_namespace_concurrently_meet_no_conflict,
 ]);
 
@@ -146,7 +146,7 @@ async fn deployments_are_deleted_in_cascades(_: &Server, kubectl: &Kubectl) {
     .await;
 }
 
-async fn a_terminating_namespace_has_conditions_for_what_remains(_: &Server, kubectl: &Kubectl) {
+async fn a_terminating_namespace_reports_remaining_content(_: &Server, kubectl: &Kubectl) {
     kubectl.run(&["create", "namespace", "slow"]).await;
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "held", "namespace": "slow", "finalizers": ["example.com/hold"]}});
@@ -329,7 +329,7 @@ async fn jobs_are_deleted_with_orphan_policy_by_default(server: &Server, kubectl
     assert!(owners.as_array().is_none_or(Vec::is_empty), "{owners}");
 }
 
-async fn what_each_namespace_has(_: &Server, kubectl: &Kubectl) {
+async fn each_namespace_gets_its_default_objects(_: &Server, kubectl: &Kubectl) {
     kubectl.run(&["create", "namespace", "team"]).await;
     until("the service account", async || {
         let args = ["get", "sa", "-n", "team", "-o", "name"];
@@ -414,7 +414,7 @@ async fn custom_resources_own_and_are_owned(_: &Server, kubectl: &Kubectl) {
 }
 
 /// A claim is kept for the pods that use it, and a volume for its claim.
-async fn what_is_in_use_is_kept(_: &Server, kubectl: &Kubectl) {
+async fn volume_claims_in_use_are_protected(_: &Server, kubectl: &Kubectl) {
     let finalizers = async |what: &str| {
         let args = ["get", what, "-o", "jsonpath={.metadata.finalizers}"];
         kubectl.run(&args).await

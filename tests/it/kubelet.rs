@@ -22,7 +22,7 @@ use crate::harness::{Kubectl, PATIENCE, Server, on_both};
 
 on_both!(|server| (server) => [
     a_kubelet_hears_of_the_life_of_a_pod,
-    a_kubelet_has_what_is_listed_after_a_stream_of_pods,
+    a_kubelet_has_the_listed_pods_after_random_changes,
     pods_of_one_name_are_left_out_with_an_event,
 ]);
 
@@ -175,7 +175,7 @@ async fn step(pods: &ResourceClient<Pod>, random: &mut fastrand::Rng, number: us
     }
 }
 
-async fn a_kubelet_has_what_is_listed_after_a_stream_of_pods(server: &Server) {
+async fn a_kubelet_has_the_listed_pods_after_random_changes(server: &Server) {
     let seed = watchet_test_util::seeds::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let client = client(server);

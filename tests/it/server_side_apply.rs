@@ -13,7 +13,7 @@ on_both!(|server| (server) => [
     kubectl_applies_on_the_server,
     kubectl_goes_from_the_client_to_the_server,
     a_custom_resource_is_applied,
-    what_is_as_deep_as_can_be_stays_deletable,
+    an_object_of_maximum_depth_can_be_deleted,
     kube_rs_applies,
 ]);
 
@@ -241,7 +241,7 @@ async fn kube_rs_applies(server: &Server) {
 }
 
 /// The managedFields entry of the previous writer nests deeper still; the stored object could not be read, changed or deleted.
-async fn what_is_as_deep_as_can_be_stays_deletable(server: &Server) {
+async fn an_object_of_maximum_depth_can_be_deleted(server: &Server) {
     let kubectl = Kubectl::new(&server.kubeconfig());
     let data = (0..126).fold(json!("x"), |inner, _| json!({"d": inner}));
     let mut revision = json!({

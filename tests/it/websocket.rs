@@ -26,7 +26,7 @@ on_both!(|server| (server) => [
     a_socket_says_what_a_body_says,
     what_fails_before_and_within,
     either_side_may_close,
-    who_does_not_read_misses_nothing,
+    a_client_that_does_not_read_misses_nothing,
 ]);
 
 type Refusal = Box<Response<Option<Vec<u8>>>>;
@@ -223,7 +223,7 @@ async fn either_side_may_close(server: &Server) {
 }
 
 /// More than sockets hold: the watcher is parked, and reads on when its client does.
-async fn who_does_not_read_misses_nothing(server: &Server) {
+async fn a_client_that_does_not_read_misses_nothing(server: &Server) {
     const WRITES: usize = 60;
     let path = format!(
         "{MAPS}?watch=true&resourceVersion=0&sendInitialEvents=false\

@@ -9,13 +9,13 @@ use crate::harness::{Webhook, WebhookRequest, on_both};
 
 on_both!(|server| (&Cluster(server)) => [
     patches_are_applied_in_order_and_defaulted,
-    a_webhook_is_asked_again_about_what_others_changed,
+    a_webhook_is_reinvoked_after_changes_of_later_webhooks,
     updates_and_subresources_are_changed_too,
-    a_scale_has_its_manager_whatever_becomes_of_it,
+    a_scale_changed_by_a_webhook_has_its_field_manager,
     objects_in_a_missing_namespace_reach_no_webhook,
     a_patch_that_breaks_the_object_is_an_error,
     a_patch_that_breaks_managed_fields_is_undone,
-    a_dry_run_shows_what_would_be_stored,
+    a_dry_run_returns_the_object_without_storing_it,
     a_name_may_be_given,
     kube_rs_sees_what_was_made_of_it,
 ]);
@@ -76,7 +76,7 @@ async fn patches_are_applied_in_order_and_defaulted(cluster: &Cluster<'_>) {
     assert_eq!(stored, made);
 }
 
-async fn a_webhook_is_asked_again_about_what_others_changed(cluster: &Cluster<'_>) {
+async fn a_webhook_is_reinvoked_after_changes_of_later_webhooks(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(labelling).await;
     let hooks = [
         hook(&webhook, "/a", json!({"reinvocationPolicy": "IfNeeded"})),
@@ -122,7 +122,7 @@ async fn updates_and_subresources_are_changed_too(cluster: &Cluster<'_>) {
 }
 
 /// The field stayed with its previous manager, which could change it back without a conflict.
-async fn a_scale_has_its_manager_whatever_becomes_of_it(cluster: &Cluster<'_>) {
+async fn a_scale_changed_by_a_webhook_has_its_field_manager(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| {
         change(
             asked,
@@ -235,7 +235,7 @@ async fn a_patch_that_breaks_the_object_is_an_error(cluster: &Cluster<'_>) {
     response.refused(500, "InternalError", words);
 }
 
-async fn a_dry_run_shows_what_would_be_stored(cluster: &Cluster<'_>) {
+async fn a_dry_run_returns_the_object_without_storing_it(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(labelling).await;
     cluster
         .configure("Mutating", "m", &[hook(&webhook, "/a", json!({}))])

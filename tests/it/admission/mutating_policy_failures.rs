@@ -9,7 +9,7 @@ use crate::harness::on_both;
 on_both!(|server| (&Cluster(server)) => [
     failures_follow_the_failure_policy,
     results_that_cannot_be_read_are_internal_errors,
-    what_cannot_work_is_refused_when_it_is_written,
+    invalid_configurations_are_rejected_when_written,
     large_results_are_refused,
     policies_are_not_evaluated_for_policies,
 ]);
@@ -82,7 +82,7 @@ async fn results_that_cannot_be_read_are_internal_errors(cluster: &Cluster<'_>) 
         .refused(500, "InternalError", "Secret");
 }
 
-async fn what_cannot_work_is_refused_when_it_is_written(cluster: &Cluster<'_>) {
+async fn invalid_configurations_are_rejected_when_written(cluster: &Cluster<'_>) {
     let wrong = policy("p", &["object"], json!({"reinvocationPolicy": "Always"}));
     let response = cluster.post(POLICIES, &wrong).await;
     let words = "spec.mutations[0].applyConfiguration.expression: Invalid value: \"object\": must \

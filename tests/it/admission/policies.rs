@@ -15,7 +15,7 @@ on_both!(|server| (&Cluster(server)) => [
     errors_follow_the_failure_policy,
     bindings_narrow_what_a_policy_is_about,
     updates_and_deletions_are_judged,
-    what_cannot_work_is_refused_when_it_is_written,
+    invalid_configurations_are_rejected_when_written,
     kubectl_shows_the_denial,
     expressions_are_held_against_the_types,
 ]);
@@ -347,7 +347,7 @@ async fn updates_and_deletions_are_judged(cluster: &Cluster<'_>) {
     cluster.delete(&path).await.ok(200);
 }
 
-async fn what_cannot_work_is_refused_when_it_is_written(cluster: &Cluster<'_>) {
+async fn invalid_configurations_are_rejected_when_written(cluster: &Cluster<'_>) {
     let path = format!("{REGISTRATION}/validatingadmissionpolicies");
     let broken = policy(
         "p",

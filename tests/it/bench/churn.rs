@@ -75,7 +75,7 @@ async fn everyone_sees_what_was_done() {
 /// The server itself creates a config map in every namespace, and creates it again: the run counted its events as those of
 /// no worker, and failed on every server with the default controllers.
 #[tokio::test]
-async fn what_the_server_makes_itself_is_none_of_the_runs() {
+async fn objects_of_the_server_itself_are_not_counted() {
     let directory = tempfile::tempdir().expect("a directory");
     let args = [
         "--storage=memory",
@@ -174,7 +174,7 @@ async fn there(wire: &mut Wire) -> Value {
 /// Another client changes an object so that its event equals one that the watchers know; and then deletes it, which its worker
 /// and its watchers report.
 #[tokio::test]
-async fn meddling_is_a_failed_run() {
+async fn concurrent_writes_fail_the_run() {
     let server = Server::start(&["--storage=memory"]).await;
     let churn = [
         "churn",

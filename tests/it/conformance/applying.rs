@@ -46,7 +46,7 @@ fn managers(object: &Value) -> Vec<String> {
     entries.into_iter().flatten().map(entry).collect()
 }
 
-pub(crate) async fn every_write_says_who_manages_its_fields(site: &Site) {
+pub(crate) async fn every_write_sets_managed_fields(site: &Site) {
     let path = format!("{MAPS}/m");
     let client = [
         ("content-type", "application/json"),
@@ -96,7 +96,7 @@ pub(crate) async fn every_write_says_who_manages_its_fields(site: &Site) {
     assert_eq!(now["metadata"].get("managedFields"), None);
 }
 
-pub(crate) async fn wc_053_a_write_that_changes_only_times_is_none(site: &Site) {
+pub(crate) async fn wc_053_a_change_of_managed_fields_times_is_not_stored(site: &Site) {
     let path = format!("{MAPS}/m?fieldManager=a");
     let body = map(json!({"a": "1"}));
     let made = apply(site, &path, &body).await.ok(201);
@@ -160,7 +160,7 @@ pub(crate) async fn wc_213_apply_requires_a_manager_and_reports_conflicts(site: 
     assert_eq!(now["data"], json!({"a": "2", "c": "1"}));
 }
 
-pub(crate) async fn an_apply_that_cannot_be_is_refused(site: &Site) {
+pub(crate) async fn an_invalid_apply_is_rejected(site: &Site) {
     let path = format!("{MAPS}/m?fieldManager=a");
     let expect_failure = |answer: Response, code, reason: &str| {
         answer.failure(code, reason)["message"]
@@ -247,7 +247,7 @@ pub(crate) async fn a_dry_run_of_an_apply_stores_nothing(site: &Site) {
     assert_eq!(site.get(&path).await.ok(200), made);
 }
 
-pub(crate) async fn subresources_have_managers_of_their_own(site: &Site) {
+pub(crate) async fn subresources_have_their_own_manager_entries(site: &Site) {
     let path = format!("{DEPLOYMENTS}/d");
     let made = apply(
         site,
@@ -334,7 +334,7 @@ pub(crate) async fn a_field_that_its_manager_removes_is_defaulted_again(site: &S
     assert_eq!(now["metadata"]["generation"], 2);
 }
 
-pub(crate) async fn events_of_both_groups_are_applied(site: &Site) {
+pub(crate) async fn events_of_both_api_groups_can_be_applied(site: &Site) {
     let event = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
         "metadata": {"name": "e", "namespace": "default"},
@@ -361,7 +361,7 @@ pub(crate) async fn events_of_both_groups_are_applied(site: &Site) {
 }
 
 /// An older server, or another one, may have stored the text as it was sent.
-pub(crate) async fn one_amount_in_two_forms_is_no_conflict(site: &Site) {
+pub(crate) async fn equal_quantities_in_two_forms_do_not_conflict(site: &Site) {
     let quota = |cpu: &str| {
         json!({"apiVersion": "v1", "kind": "ResourceQuota",
             "metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"cpu": cpu}}})

@@ -41,7 +41,7 @@ pub(crate) async fn wc_060_a_deletion_has_a_revision_of_its_own(site: &Site) {
     assert_eq!(last, made, "its last state");
 }
 
-pub(crate) async fn wc_061_a_delete_of_what_is_not_there_is_not_found(site: &Site) {
+pub(crate) async fn wc_061_a_delete_of_a_missing_object_is_not_found(site: &Site) {
     site.delete(A, &Value::Null).await.failure(404, "NotFound");
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn wc_062_073_preconditions_hold_or_conflict(site: &Site) {
     assert!(site.stored(KEY).await.is_none());
 }
 
-pub(crate) async fn wc_063_064_a_suggestion_stale_or_not_deletes_the_object_as_it_is(site: &Site) {
+pub(crate) async fn wc_063_064_a_delete_applies_to_the_stored_object(site: &Site) {
     use std::sync::atomic::Ordering;
     site.make("a", json!({})).await;
     site.settle().await;
@@ -88,7 +88,7 @@ pub(crate) async fn wc_063_064_a_suggestion_stale_or_not_deletes_the_object_as_i
     site.storage.freeze(false);
 }
 
-pub(crate) async fn wc_065_a_suggestion_of_what_is_gone_is_not_found(site: &Site) {
+pub(crate) async fn wc_065_a_delete_of_a_deleted_object_in_a_stale_cache_is_not_found(site: &Site) {
     site.make("a", json!({})).await;
     site.settle().await;
     site.storage.freeze(true);
@@ -101,7 +101,7 @@ pub(crate) async fn wc_065_a_suggestion_of_what_is_gone_is_not_found(site: &Site
     site.delete(A, &Value::Null).await.failure(404, "NotFound");
 }
 
-pub(crate) async fn wc_066_067_preconditions_are_about_what_is_stored(site: &Site) {
+pub(crate) async fn wc_066_067_preconditions_apply_to_the_stored_object(site: &Site) {
     let made = site.make("a", json!({})).await;
     site.settle().await;
     site.storage.freeze(true);
@@ -125,7 +125,9 @@ pub(crate) async fn wc_066_067_preconditions_are_about_what_is_stored(site: &Sit
     site.delete(A, &then).await.failure(409, "Conflict");
 }
 
-pub(crate) async fn wc_068_070_finalizers_hold_a_deleted_object(site: &Site) {
+pub(crate) async fn wc_068_070_an_object_with_finalizers_remains_until_they_are_removed(
+    site: &Site,
+) {
     let made = held(site).await;
     let pending = site.delete(A, &Value::Null).await.ok(200);
     let deleted_at = pending["metadata"]["deletionTimestamp"].clone();
@@ -158,7 +160,7 @@ pub(crate) async fn wc_069_removing_the_last_finalizer_deletes(site: &Site) {
     site.get(A).await.failure(404, "NotFound");
 }
 
-pub(crate) async fn wc_071_an_immediate_delete_names_what_is_gone(site: &Site) {
+pub(crate) async fn wc_071_an_immediate_delete_returns_a_status_with_details(site: &Site) {
     let made = site.make("a", json!({})).await;
     let status = site.delete(A, &Value::Null).await.ok(200);
     assert_eq!(status["kind"], "Status");
@@ -179,7 +181,7 @@ pub(crate) async fn wc_071_an_immediate_delete_names_what_is_gone(site: &Site) {
     assert_eq!(status["details"]["uid"], made["metadata"]["uid"]);
 }
 
-pub(crate) async fn wc_072_orphan_dependents_and_a_policy_contradict(site: &Site) {
+pub(crate) async fn wc_072_orphan_dependents_with_a_propagation_policy_is_invalid(site: &Site) {
     site.make("a", json!({})).await;
     let both = json!({"orphanDependents": true, "propagationPolicy": "Background"});
     site.delete(A, &both).await.failure(422, "Invalid");
@@ -193,7 +195,7 @@ pub(crate) async fn wc_072_orphan_dependents_and_a_policy_contradict(site: &Site
     assert!(site.stored(KEY).await.is_some());
 }
 
-pub(crate) async fn wc_074_a_collection_delete_obeys_selectors_and_lists_what_it_did(site: &Site) {
+pub(crate) async fn wc_074_a_collection_delete_applies_selectors_and_returns_the_list(site: &Site) {
     for (name, app) in [("a", "x"), ("b", "x"), ("c", "y")] {
         site.make(name, json!({"app": app})).await;
     }
@@ -209,7 +211,7 @@ pub(crate) async fn wc_074_a_collection_delete_obeys_selectors_and_lists_what_it
 
 const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
-pub(crate) async fn wc_075_136_only_what_cannot_be_read_can_be_deleted_blindly(site: &Site) {
+pub(crate) async fn wc_075_136_only_an_unreadable_object_can_be_deleted_unsafely(site: &Site) {
     let made = site.make("a", json!({})).await;
     let option = json!({UNSAFE: true});
     let refused = site.delete(A, &option).await.failure(422, "Invalid");

@@ -90,7 +90,7 @@ pub(crate) async fn wc_152_163_a_stream_ends_its_state_with_one_annotated_bookma
     }
 }
 
-pub(crate) async fn wc_153_161_without_bookmarks_none_comes(site: &Site) {
+pub(crate) async fn wc_153_161_a_watch_without_bookmarks_gets_none(site: &Site) {
     site.make("a", json!({})).await;
     for query in [
         STREAM.to_owned(),
@@ -156,7 +156,7 @@ pub(crate) async fn wc_158_170_the_end_bookmark_has_the_version_of_the_store(sit
     assert!(at > version(&made) && at >= version(&elsewhere), "{at}");
 }
 
-pub(crate) async fn wc_159_a_stream_of_one_name(site: &Site) {
+pub(crate) async fn wc_159_a_streaming_list_of_one_name(site: &Site) {
     site.make("a", json!({})).await;
     site.make("b", json!({})).await;
     for name in ["a", "b"] {
@@ -269,7 +269,7 @@ pub(crate) async fn wc_164_events_and_bookmarks_never_go_back(site: &Site) {
     }
 }
 
-pub(crate) async fn wc_166_167_options_of_streams_that_contradict_are_invalid(site: &Site) {
+pub(crate) async fn wc_166_167_contradictory_watch_options_are_invalid(site: &Site) {
     const FORBIDDEN: &str = "FieldValueForbidden resourceVersionMatch";
     const UNKNOWN: &str = "FieldValueNotSupported resourceVersionMatch";
     for (query, expected) in [

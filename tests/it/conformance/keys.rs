@@ -63,7 +63,9 @@ pub(crate) async fn wc_004_a_namespace_never_shows_one_that_it_begins(site: &Sit
     watch.is_silent().await;
 }
 
-pub(crate) async fn wc_005_an_object_lies_at_its_path_with_the_revision_of_its_write(site: &Site) {
+pub(crate) async fn wc_005_an_object_is_stored_at_its_path_with_the_revision_of_its_write(
+    site: &Site,
+) {
     let made = site.make("a", json!({})).await;
     let key = StorageKey::new("/configmaps/default/a").unwrap();
     let (stored, _) = site.storage.inner().get(&key).await.unwrap();
@@ -80,7 +82,7 @@ pub(crate) async fn wc_005_an_object_lies_at_its_path_with_the_revision_of_its_w
     );
 }
 
-pub(crate) async fn wc_006_stored_bytes_hold_no_version_and_no_self_link(site: &Site) {
+pub(crate) async fn wc_006_stored_bytes_have_no_version_and_no_self_link(site: &Site) {
     let clean = |stored: Option<Value>| {
         let metadata = stored.expect("it is stored")["metadata"].clone();
         assert!(metadata["resourceVersion"].is_null(), "{metadata}");
@@ -145,7 +147,7 @@ pub(crate) async fn wc_010_a_body_of_another_name_is_a_bad_request(site: &Site) 
         .failure(404, "NotFound");
 }
 
-pub(crate) async fn wc_011_generate_name_makes_a_name_of_63_at_most(site: &Site) {
+pub(crate) async fn wc_011_generate_name_creates_names_of_at_most_63_characters(site: &Site) {
     let long = "x".repeat(100);
     for (base, kept) in [("job-", "job-"), (&long, &long[..58])] {
         let body = json!({"metadata": {"generateName": base}});

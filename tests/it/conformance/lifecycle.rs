@@ -51,9 +51,7 @@ pub(crate) async fn wc_180_198_a_cache_that_is_not_ready_refuses_watches(site: &
     assert_eq!(watch.words(1).await, ["ADDED a"]);
 }
 
-pub(crate) async fn wc_181_182_a_cache_that_is_not_ready_leaves_small_reads_to_storage(
-    site: &Site,
-) {
+pub(crate) async fn wc_181_182_small_reads_come_from_storage_until_the_cache_is_ready(site: &Site) {
     let made = site.make("a", json!({})).await;
     site.make("b", json!({})).await;
     let other = not_ready(site).await;
@@ -91,7 +89,7 @@ pub(crate) async fn wc_181_182_a_cache_that_is_not_ready_leaves_small_reads_to_s
     other.make("c", json!({})).await;
 }
 
-pub(crate) async fn wc_183_after_a_stop_watches_end_and_small_reads_go_on(site: &Site) {
+pub(crate) async fn wc_183_after_a_stop_watches_end_and_small_reads_continue(site: &Site) {
     let made = site.make("a", json!({})).await;
     let path = format!("{MAPS}?resourceVersion={}", version(&made));
     let mut open = site.watch(&path).await;
@@ -113,7 +111,7 @@ pub(crate) async fn wc_183_after_a_stop_watches_end_and_small_reads_go_on(site: 
     );
 }
 
-pub(crate) async fn wc_189_an_exact_list_that_is_not_retained_comes_from_storage(site: &Site) {
+pub(crate) async fn wc_189_an_exact_list_beyond_history_comes_from_storage(site: &Site) {
     let old = version(&site.make("a", json!({})).await);
     site.make("b", json!({})).await;
     let other = replica(site).await;

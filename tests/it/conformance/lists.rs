@@ -93,7 +93,7 @@ pub(crate) async fn wc_088_not_older_than_the_future_waits_three_seconds(site: &
     assert!(waited >= Duration::from_millis(2500), "{waited:?}");
 }
 
-pub(crate) async fn wc_091_version_0_voids_the_limit(site: &Site) {
+pub(crate) async fn wc_091_version_0_ignores_the_limit(site: &Site) {
     fill(site, &["a", "b", "c"]).await;
     site.get(MAPS).await.ok(200);
     let all = list(site, "resourceVersion=0&limit=1").await;
@@ -104,7 +104,7 @@ pub(crate) async fn wc_091_version_0_voids_the_limit(site: &Site) {
     assert_eq!((names(&rest), token(&rest)), (vec!["b", "c"], None));
 }
 
-pub(crate) async fn wc_092_to_096_options_that_contradict_are_invalid(site: &Site) {
+pub(crate) async fn wc_092_to_096_contradictory_list_options_are_invalid(site: &Site) {
     fill(site, &["a", "b"]).await;
     let rest = token(&list(site, "limit=1").await).unwrap();
     let cases = [
@@ -146,7 +146,7 @@ pub(crate) async fn wc_092_to_096_options_that_contradict_are_invalid(site: &Sit
     assert!(causes(&status).contains(&"FieldValueForbidden resourceVersionMatch".to_owned()));
 }
 
-pub(crate) async fn wc_097_098_099_tokens_are_for_the_state_that_they_name(site: &Site) {
+pub(crate) async fn wc_097_098_099_invalid_continue_tokens_are_rejected(site: &Site) {
     use base64::Engine as _;
     fill(site, &["a", "b"]).await;
     let rest = token(&list(site, "limit=1").await).unwrap();

@@ -244,7 +244,7 @@ pub(crate) async fn values_of_wrong_types_are_refused_by_name(site: &Site) {
         .failure(400, "BadRequest");
 }
 
-pub(crate) async fn wc_201_what_has_no_protobuf_is_json_and_refusals_are_protobuf(site: &Site) {
+pub(crate) async fn wc_201_kinds_without_protobuf_are_json_and_errors_are_protobuf(site: &Site) {
     site.make("a", json!({})).await;
     let either = format!("{PROTOBUF},application/json");
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";

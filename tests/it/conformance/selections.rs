@@ -160,7 +160,7 @@ pub(crate) async fn wc_110_namespaces_and_filters_work_together(site: &Site) {
     }
 }
 
-pub(crate) async fn wc_111_an_indexed_field_selects_what_a_scan_would(site: &Site) {
+pub(crate) async fn wc_111_an_indexed_field_selects_the_same_as_a_scan(site: &Site) {
     for n in 0..30 {
         let node = ["", "n1", "n2"][n % 3];
         site.post(PODS, &pod(&format!("p{n:02}"), node))
@@ -261,7 +261,7 @@ pub(crate) async fn wc_208_an_unknown_field_is_a_bad_request(site: &Site) {
     watch.failure(400, "BadRequest");
 }
 
-pub(crate) async fn wc_209_negative_requirements_match_what_lacks_the_key(site: &Site) {
+pub(crate) async fn wc_209_negative_requirements_match_objects_without_the_key(site: &Site) {
     site.make("none", json!({})).await;
     site.make("x", json!({"app": "x"})).await;
     site.make("y", json!({"app": "y"})).await;
@@ -343,7 +343,7 @@ const THIRD: &str = "0x5555555555555555";
 const TOP_THIRD: &str = "0xaaaaaaaaaaaaaaaa";
 const HIGH: &str = "0x10000000000000000";
 
-pub(crate) async fn wc_219_shards_part_lists_and_watches_without_overlap_or_loss(site: &Site) {
+pub(crate) async fn wc_219_shards_partition_lists_and_watches(site: &Site) {
     let start = site.revision().await;
     for n in 0..40 {
         site.make(&format!("m{n:02}"), json!({})).await;

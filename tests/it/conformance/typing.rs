@@ -116,7 +116,7 @@ pub(crate) async fn wc_212_field_validation_ignores_warns_or_rejects(site: &Site
 }
 
 /// What a patch makes of an object is an object of its kind again.
-pub(crate) async fn patched_objects_are_read_as_their_kind(site: &Site) {
+pub(crate) async fn patched_objects_are_decoded_as_their_kind(site: &Site) {
     site.send(Method::POST, DEPLOYMENTS, &JSON, &mistaken("a"))
         .await
         .ok(201);

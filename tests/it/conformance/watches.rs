@@ -22,7 +22,7 @@ async fn label(site: &Site, name: &str, app: &str) -> Value {
         .ok(200)
 }
 
-pub(crate) async fn wc_120_to_124_events_are_about_the_selection(site: &Site) {
+pub(crate) async fn wc_120_to_124_events_follow_the_selection(site: &Site) {
     let path = from_now(site, &format!("{MAPS}?labelSelector=app%3Dx")).await;
     let mut watch = site.watch(&path).await;
     site.make("a", json!({"app": "y"})).await;
@@ -56,7 +56,7 @@ pub(crate) async fn wc_120_to_124_events_are_about_the_selection(site: &Site) {
     watch.is_silent().await;
 }
 
-pub(crate) async fn wc_128_129_130_what_history_does_not_hold_is_one_error(site: &Site) {
+pub(crate) async fn wc_128_129_130_a_watch_before_the_start_of_history_is_one_error(site: &Site) {
     for name in ["a", "b", "c"] {
         site.make(name, json!({})).await;
     }
@@ -103,7 +103,7 @@ pub(crate) async fn wc_131_a_client_that_disconnects_affects_no_other(site: &Sit
     assert_eq!(watch.words(1).await, ["ADDED a"]);
 }
 
-pub(crate) async fn wc_132_what_cannot_be_read_is_an_error_and_then_nothing(site: &Site) {
+pub(crate) async fn wc_132_an_unreadable_value_is_one_error_and_the_end(site: &Site) {
     let mut watch = site.watch(&from_now(site, MAPS).await).await;
     site.make("a", json!({})).await;
     site.store("/configmaps/default/b", "not JSON").await;
@@ -184,7 +184,7 @@ pub(crate) async fn wc_137_a_watch_of_one_name_sees_one_object(site: &Site) {
     node_watch.is_silent().await;
 }
 
-pub(crate) async fn wc_139_a_malformed_version_is_no_stream(site: &Site) {
+pub(crate) async fn wc_139_a_malformed_version_is_a_bad_request(site: &Site) {
     for bad in ["abc", "-1", "1x", "18446744073709551616"] {
         let answer = site
             .get(&format!("{MAPS}?watch=1&resourceVersion={bad}"))

@@ -138,7 +138,7 @@ pub(crate) async fn wc_205_formats_that_are_not_spoken_are_refused(site: &Site) 
     get_as(site, MAPS, &fallback).await.ok(200);
 }
 
-pub(crate) async fn wc_206_207_big_lists_are_compressed_for_who_asks(site: &Site) {
+pub(crate) async fn wc_206_207_large_lists_are_compressed_if_the_client_accepts_gzip(site: &Site) {
     let gzip = [("accept-encoding", "gzip")];
     site.make("small", json!({})).await;
     let small = get_as(site, MAPS, &gzip).await;
@@ -220,7 +220,7 @@ pub(crate) async fn wc_216_discovery_is_tagged(site: &Site) {
     }
 }
 
-pub(crate) async fn wc_217_218_every_failure_is_a_whole_status(site: &Site) {
+pub(crate) async fn wc_217_218_every_error_body_is_a_complete_status(site: &Site) {
     site.make("a", json!({})).await;
     let a = format!("{MAPS}/a");
     let get = |path: &str| (Method::GET, path.to_owned(), String::new());

@@ -42,7 +42,7 @@ pub(crate) async fn wc_022_create_over_an_existing_name_is_already_exists(site: 
     assert_eq!(site.get(A).await.ok(200), made);
 }
 
-pub(crate) async fn wc_023_049_what_has_a_time_to_live_is_deleted_when_it_ends(site: &Site) {
+pub(crate) async fn wc_023_049_an_object_with_a_ttl_is_deleted_when_it_expires(site: &Site) {
     use watchet::storage::{Expect, Put, Storage as _};
     let list = site.get(MAPS).await.ok(200);
     let from = format!("{MAPS}?resourceVersion={}", version(&list));
@@ -133,7 +133,7 @@ pub(crate) async fn wc_028_a_get_far_ahead_is_a_timeout_that_says_why(site: &Sit
     assert!(waited >= Duration::from_millis(2500), "{waited:?}");
 }
 
-pub(crate) async fn wc_029_what_is_not_there_is_not_found(site: &Site) {
+pub(crate) async fn wc_029_a_get_of_a_missing_object_is_not_found(site: &Site) {
     let status = site.get(A).await.failure(404, "NotFound");
     assert_eq!(status["message"], "configmaps \"a\" not found");
     assert_eq!(status["details"]["name"], "a");
@@ -143,7 +143,7 @@ pub(crate) async fn wc_029_what_is_not_there_is_not_found(site: &Site) {
     assert!(none.is_none(), "to storage it is no error");
 }
 
-pub(crate) async fn wc_030_a_dry_run_stores_nothing_and_finds_what_exists(site: &Site) {
+pub(crate) async fn wc_030_a_dry_run_stores_nothing_and_detects_existing_names(site: &Site) {
     let dry = format!("{MAPS}?dryRun=All");
     let made = site.post(&dry, &map("a", json!({}))).await.ok(201);
     let at = &made["metadata"]["resourceVersion"];
@@ -159,7 +159,7 @@ pub(crate) async fn wc_030_a_dry_run_stores_nothing_and_finds_what_exists(site: 
     unknown.failure(422, "Invalid");
 }
 
-pub(crate) async fn wc_040_a_put_of_what_is_not_there_is_not_found_or_creates(site: &Site) {
+pub(crate) async fn wc_040_a_put_of_a_missing_object_is_not_found_or_creates(site: &Site) {
     site.put(A, &map("a", json!({})))
         .await
         .failure(404, "NotFound");
@@ -182,7 +182,7 @@ pub(crate) async fn wc_040_a_put_of_what_is_not_there_is_not_found_or_creates(si
     }
 }
 
-pub(crate) async fn wc_041_042_what_changes_nothing_writes_nothing(site: &Site) {
+pub(crate) async fn wc_041_042_an_update_without_changes_is_not_stored(site: &Site) {
     let made = site.make("a", json!({})).await;
     let mut watch = site
         .watch(&format!("{MAPS}?resourceVersion={}", version(&made)))
@@ -210,7 +210,7 @@ pub(crate) async fn wc_044_a_uid_in_the_body_is_a_precondition(site: &Site) {
     assert_eq!(site.get(A).await.ok(200)["metadata"]["labels"]["k"], "v");
 }
 
-pub(crate) async fn wc_045_the_loser_of_a_race_decides_again(site: &Site) {
+pub(crate) async fn wc_045_a_conflicting_update_is_retried_on_the_new_object(site: &Site) {
     let made = site.make("a", json!({})).await;
     let mut theirs = made.clone();
     theirs["data"]["theirs"] = "1".into();
@@ -226,7 +226,9 @@ pub(crate) async fn wc_045_the_loser_of_a_race_decides_again(site: &Site) {
     assert_eq!((&data["theirs"], &data["ours"]), (&json!("1"), &json!("1")));
 }
 
-pub(crate) async fn wc_046_048_a_stale_suggestion_harms_nothing(site: &Site) {
+pub(crate) async fn wc_046_048_an_update_from_a_stale_cache_applies_to_the_stored_object(
+    site: &Site,
+) {
     let made = site.make("a", json!({})).await;
     site.settle().await;
     site.storage.freeze(true);
@@ -251,7 +253,7 @@ pub(crate) async fn wc_046_048_a_stale_suggestion_harms_nothing(site: &Site) {
     site.storage.freeze(false);
 }
 
-pub(crate) async fn wc_047_a_refusal_on_a_stale_suggestion_is_decided_again(site: &Site) {
+pub(crate) async fn wc_047_a_rejection_based_on_a_stale_cache_is_retried(site: &Site) {
     let made = site.make("a", json!({})).await;
     site.settle().await;
     site.storage.freeze(true);

@@ -9,7 +9,7 @@ use super::*;
 /// How soon what is defined must be served.
 const SERVED_WITHIN: Duration = Duration::from_millis(100);
 
-pub(super) async fn what_is_defined_is_served_within_100_ms(world: &mut World) {
+pub(super) async fn a_definition_is_served_within_100_ms(world: &mut World) {
     let (code, before) = world.get("/apis").await;
     assert_eq!(code, 200);
     assert!(!before.to_string().contains("example.com"));

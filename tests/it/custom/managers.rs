@@ -102,7 +102,7 @@ pub(super) async fn fields_are_compared_in_the_version_of_each_manager(world: &m
     assert_eq!((code, same), (200, body));
 }
 
-pub(super) async fn what_a_manager_gives_up_in_another_version_is_removed(world: &mut World) {
+pub(super) async fn a_field_released_in_another_version_is_removed(world: &mut World) {
     let webhook = converter().await;
     let definition = converted_foos("v1", webhook.client_config("/"));
     world.define(&definition).await;

@@ -52,14 +52,14 @@ macro_rules! on_both {
 
 on_both!(
     lifecycle: [
-        what_is_defined_is_served_within_100_ms,
+        a_definition_is_served_within_100_ms,
         a_definition_goes_with_its_objects_and_comes_back_empty,
         objects_outlive_their_server,
         another_server_serves_it_too,
     ],
     reading: [
-        what_is_stored_reads_by_the_schema_of_today,
-        what_another_version_fills_in_is_no_change,
+        stored_objects_are_pruned_and_defaulted_by_the_present_schema,
+        a_default_of_another_version_is_no_change,
         a_watch_ends_when_its_definition_says_something_else,
         a_watch_sees_its_definition_go,
         a_definition_that_serves_nothing_goes_with_its_objects,
@@ -68,7 +68,7 @@ on_both!(
     schemas: [
         objects_are_filled_and_judged,
         unknown_fields_are_warned_about_or_rejected,
-        what_was_right_once_stays,
+        an_object_that_a_stricter_schema_makes_invalid_can_be_updated,
         definitions_are_judged,
         rules_and_patterns_are_judged,
         conversion_webhooks_are_judged,
@@ -89,7 +89,7 @@ on_both!(
     webhooks: [
         each_version_has_its_own_form,
         kubectl_speaks_every_version,
-        watchers_share_what_is_converted,
+        watchers_share_converted_objects,
         fields_select_in_every_version,
     ],
     conversions: [
@@ -100,7 +100,7 @@ on_both!(
     ],
     managers: [
         fields_are_compared_in_the_version_of_each_manager,
-        what_a_manager_gives_up_in_another_version_is_removed,
+        a_field_released_in_another_version_is_removed,
         managers_of_a_version_that_is_removed_are_dropped,
         a_failed_conversion_fails_an_apply_and_keeps_the_managers_of_an_update,
     ],

@@ -66,7 +66,9 @@ fn stricter() -> Value {
     definition
 }
 
-pub(super) async fn what_is_stored_reads_by_the_schema_of_today(world: &mut World) {
+pub(super) async fn stored_objects_are_pruned_and_defaulted_by_the_present_schema(
+    world: &mut World,
+) {
     world.define(&foos()).await;
     let spec = json!({"color": "red", "extra": {"a": 1}});
     let (code, made) = world.post(FOOS, &foo("a", spec.clone())).await;
@@ -114,7 +116,7 @@ pub(super) async fn what_is_stored_reads_by_the_schema_of_today(world: &mut Worl
 
 /// A default of the stored version that the client's version does not have is no change, or else a client that applies the
 /// existing object would write each time.
-pub(super) async fn what_another_version_fills_in_is_no_change(world: &mut World) {
+pub(super) async fn a_default_of_another_version_is_no_change(world: &mut World) {
     let mut definition = stricter();
     let stored = definition["spec"]["versions"][0].clone();
     let mut older = foos()["spec"]["versions"][0].clone();

@@ -135,7 +135,9 @@ pub(super) async fn unknown_fields_are_warned_about_or_rejected(world: &mut Worl
 }
 
 /// An object that a stricter schema makes invalid can be updated in its other fields.
-pub(super) async fn what_was_right_once_stays(world: &mut World) {
+pub(super) async fn an_object_that_a_stricter_schema_makes_invalid_can_be_updated(
+    world: &mut World,
+) {
     world.define(&foos()).await;
     let (code, _) = world
         .post(FOOS, &foo("a", json!({"color": "green", "size": 2})))

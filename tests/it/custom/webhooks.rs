@@ -246,7 +246,7 @@ pub(super) async fn kubectl_speaks_every_version(world: &mut World) {
 }
 
 /// Watchers of one event cost one call, and so do those that come later.
-pub(super) async fn watchers_share_what_is_converted(world: &mut World) {
+pub(super) async fn watchers_share_converted_objects(world: &mut World) {
     let webhook = converter().await;
     world
         .define(&converted_foos("v1", webhook.client_config("/")))

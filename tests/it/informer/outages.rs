@@ -92,12 +92,12 @@ async fn crashes(args: &[&str]) {
 /// While it is disconnected more changes happen than the server retains: its watch gets a 410, and a list has the
 /// present state of its objects.
 #[tokio::test]
-async fn what_happens_after_history_was_lost_embedded() {
+async fn an_informer_relists_after_history_was_lost_embedded() {
     history_is_lost(&[]).await;
 }
 
 #[tokio::test]
-async fn what_happens_after_history_was_lost_etcd() {
+async fn an_informer_relists_after_history_was_lost_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
     history_is_lost(&["--storage=etcd", &servers]).await;

@@ -151,7 +151,7 @@ pub(crate) async fn future_watches_are_refused(store: Arc<dyn Storage>) {
     assert_eq!(describe(&watch.events(1).await), ["/pods/ns/a=2 was 1"]);
 }
 
-pub(crate) async fn progress_is_truthful(store: Arc<dyn Storage>) {
+pub(crate) async fn progress_is_not_ahead_of_events(store: Arc<dyn Storage>) {
     assert!(store.progress_supported());
     let start = store.current_revision().await.unwrap();
     let mut watch = Follow::open(&store, "/pods/", start).await;
@@ -173,7 +173,7 @@ pub(crate) async fn progress_is_truthful(store: Arc<dyn Storage>) {
 /// A revision that a reader saw is reached by progress asked for afterwards, even when the write
 /// that made it is not acknowledged yet. Nothing touches the watch's prefix: each answer is due to
 /// its request alone.
-pub(crate) async fn progress_reaches_what_readers_saw(store: Arc<dyn Storage>) {
+pub(crate) async fn progress_reaches_the_revision_of_a_read(store: Arc<dyn Storage>) {
     let start = store.current_revision().await.unwrap();
     let mut watch = Follow::open(&store, "/idle/", start).await;
     let tasks = Tasks::new();

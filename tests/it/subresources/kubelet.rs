@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Cluster, pod};
 use crate::harness::Protocol;
 
-pub(super) async fn what_needs_a_kubelet_says_so(cluster: &Cluster) {
+pub(super) async fn subresources_that_need_a_kubelet_are_errors(cluster: &Cluster) {
     cluster.create(&pod("p")).await;
     let patch = r#"{"status":{"phase":"Running"}}"#;
     cluster

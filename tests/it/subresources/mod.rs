@@ -39,7 +39,7 @@ on_both!(
     facts::only_what_is_stored_has_rows,
     identity::impersonation_without_a_user_is_refused,
     identity::reviews_and_webhooks_have_the_impersonated_user,
-    kubelet::what_needs_a_kubelet_says_so,
+    kubelet::subresources_that_need_a_kubelet_are_errors,
     pods::a_scheduler_binds,
     pods::an_eviction_asks_the_budget,
     pods::kubectl_drains,
