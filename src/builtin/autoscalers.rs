@@ -97,10 +97,10 @@ fn convert(mut object: Value, read: impl Fn(&str, &str, Value) -> Value) -> Valu
             _ => Vec::new(),
         }
     };
-    let told = taken(&mut object, METRICS);
-    let mut wanted = metrics("spec", "metrics", told, TARGETS, "target");
-    let told = taken(&mut object, CURRENT_METRICS);
-    let mut current = metrics("status", "currentMetrics", told, CURRENT, "current");
+    let annotation = taken(&mut object, METRICS);
+    let mut targets = metrics("spec", "metrics", annotation, TARGETS, "target");
+    let annotation = taken(&mut object, CURRENT_METRICS);
+    let mut current = metrics("status", "currentMetrics", annotation, CURRENT, "current");
     let conditions = read("status", "conditions", taken(&mut object, CONDITIONS));
     let behavior = read("spec", "behavior", taken(&mut object, BEHAVIOR));
     // Those were the annotations of an object that v2 shows without any.
@@ -113,10 +113,10 @@ fn convert(mut object: Value, read: impl Fn(&str, &str, Value) -> Value) -> Valu
         if let Some(percentage) = given(spec.remove("targetCPUUtilizationPercentage")) {
             let target = json!({"type": "Utilization", "averageUtilization": percentage});
             let metric = json!({"name": "cpu", "target": target});
-            wanted.push(json!({"type": "Resource", "resource": metric}));
+            targets.push(json!({"type": "Resource", "resource": metric}));
         }
-        if !wanted.is_empty() {
-            spec.insert("metrics".to_owned(), wanted.into());
+        if !targets.is_empty() {
+            spec.insert("metrics".to_owned(), targets.into());
         }
         put(spec, "behavior", behavior);
     }
@@ -176,7 +176,7 @@ fn put(members: &mut Map<String, Value>, name: &str, value: Option<Value>) {
     }
 }
 
-/// The use of CPU that is wanted or present, and the other metrics.
+/// Splits metrics into the target or current use of CPU and the other metrics.
 fn split(metrics: Option<Value>, side: &str) -> (Option<Value>, Vec<Value>) {
     let Some(Value::Array(all)) = metrics else {
         return (None, Vec::new());

@@ -210,17 +210,20 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_advertised_to_nobody() {
-        let told = |text: &str| advertised(text.parse().unwrap());
-        assert_eq!(told("127.0.0.1"), None);
-        assert_eq!(told("::1"), None);
-        assert_eq!(told("192.0.2.7"), Some("192.0.2.7".parse().unwrap()));
-        assert!(told("0.0.0.0").is_none_or(|ip| !ip.is_unspecified()));
+    fn loopback_is_not_advertised() {
+        let advertised_for = |text: &str| advertised(text.parse().unwrap());
+        assert_eq!(advertised_for("127.0.0.1"), None);
+        assert_eq!(advertised_for("::1"), None);
+        assert_eq!(
+            advertised_for("192.0.2.7"),
+            Some("192.0.2.7".parse().unwrap())
+        );
+        assert!(advertised_for("0.0.0.0").is_none_or(|ip| !ip.is_unspecified()));
     }
 
-    /// Whoever deleted one of them, a namespace's clean-up say, had a cluster without it until the next start.
+    /// After the deletion of one of them, by the clean-up of a namespace for example, it was absent until the next start.
     #[tokio::test]
-    async fn what_was_deleted_is_made_again() {
+    async fn deleted_objects_are_created_again() {
         let fixture = fixture().await;
         let first = "192.0.2.7:6443".parse().unwrap();
         let second = "192.0.2.8:6443".parse().unwrap();

@@ -45,7 +45,7 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Members that are the client's own data, or somebody else's to read.
+/// Returns the members that contain data of clients, or data that only clients read.
 fn opaque(resource: &Resource) -> &'static [&'static str] {
     match (&*resource.group, &*resource.plural) {
         ("", "configmaps" | "secrets") => &["metadata", "data", "stringData", "binaryData"],

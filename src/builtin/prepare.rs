@@ -110,8 +110,8 @@ pub(super) fn spec(resource: &Resource, object: &mut Fields) {
     }
 }
 
-/// A job finds its pods by its uid, unless it was told to find them by something else. Labels that the
-/// client gave stay, and are refused if they are others.
+/// Makes a job select its pods by its uid, unless it has a manual selector. Labels of the client are retained, and
+/// validation refuses other values.
 fn select_own_pods(job: &mut Fields) {
     let Some(metadata) = object(job, "metadata") else {
         return;
@@ -137,8 +137,8 @@ fn select_own_pods(job: &mut Fields) {
     }
 }
 
-/// Removes members that are null, which say no more than absent ones do; a null among strings is an
-/// empty one. `value` is an object, or a list; its own members that are `opaque` are somebody's data.
+/// Removes members that are null, which mean the same as absent ones; a null among strings becomes an empty one. The
+/// members of `fields` that are `opaque` are data of clients.
 pub(super) fn drop_nulls(fields: &mut Map<String, Value>, opaque: &[&str]) {
     fields.retain(|_, value| !value.is_null());
     for (name, value) in fields.iter_mut() {

@@ -1,5 +1,5 @@
-//! Component statuses: whether the parts of a control plane are healthy, asked anew for each read and stored
-//! nowhere. Deprecated since Kubernetes 1.19, and still what `kubectl get componentstatuses` shows.
+//! Component statuses: the health of the parts of a control plane, probed at each read and not stored. Deprecated since
+//! Kubernetes 1.19; `kubectl get componentstatuses` shows them.
 
 mod probe;
 

@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one request with `response`, with a certificate that nobody trusts; with nothing if that is empty.
+    /// Answers one request with `response`, with an untrusted certificate; with nothing if `response` is empty.
     async fn answered(response: &str) -> (SocketAddr, Health) {
         let issued = rcgen::generate_simple_self_signed(vec!["elsewhere".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(issued.signing_key.serialize_der()).unwrap();
@@ -154,20 +154,20 @@ mod tests {
         assert_eq!(health, Health::Healthy("ok".to_owned()));
         let broken = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 6\r\n\r\nsecret";
         let (_, health) = answered(broken).await;
-        let told = "HTTP probe failed with statuscode: 500";
-        assert_eq!(health, Health::Unhealthy(told.to_owned()));
+        let texts = "HTTP probe failed with statuscode: 500";
+        assert_eq!(health, Health::Unhealthy(texts.to_owned()));
         let moved = "HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 2\r\n\r\nno";
         let (_, health) = answered(moved).await;
-        let told = "Probe terminated redirects, Response body: no";
-        assert_eq!(health, Health::Unknown(told.to_owned()));
+        let texts = "Probe terminated redirects, Response body: no";
+        assert_eq!(health, Health::Unknown(texts.to_owned()));
         let (address, health) = answered("").await;
-        let told = format!("Get \"https://{address}/healthz\": context deadline exceeded");
-        assert_eq!(health, Health::Unhealthy(told));
-        // Nobody listens there any more.
+        let texts = format!("Get \"https://{address}/healthz\": context deadline exceeded");
+        assert_eq!(health, Health::Unhealthy(texts));
+        // The listener is closed.
         let health = probe(address, Duration::from_secs(20)).await;
-        let told = format!(
+        let texts = format!(
             "Get \"https://{address}/healthz\": dial tcp {address}: connect: connection refused"
         );
-        assert_eq!(health, Health::Unhealthy(told));
+        assert_eq!(health, Health::Unhealthy(texts));
     }
 }

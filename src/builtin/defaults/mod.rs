@@ -16,19 +16,19 @@ use serde_json::{Map, Value};
 use crate::registry::Resource;
 use crate::registry::fields::{Fields, child, existing, items, set};
 
-/// What stands for a field that is not given.
+/// The default of an absent field.
 #[derive(Debug, Clone, Copy)]
-enum Given {
+enum DefaultValue {
     Text(&'static str),
     Number(i64),
     Flag(bool),
     /// An object without members.
     Empty,
 }
-use Given::{Empty, Flag, Number, Text};
+use DefaultValue::{Empty, Flag, Number, Text};
 
-impl From<Given> for Value {
-    fn from(default: Given) -> Self {
+impl From<DefaultValue> for Value {
+    fn from(default: DefaultValue) -> Self {
         match default {
             Text(text) => text.into(),
             Number(number) => number.into(),
@@ -41,7 +41,7 @@ impl From<Given> for Value {
 /// One default: where, and what. A path is members with dots between; those that end in `[]` are
 /// lists, and stand for each of their items; one that ends in `+` is made if it is absent. What else
 /// is absent has no defaults.
-type Line = (&'static str, Given);
+type Line = (&'static str, DefaultValue);
 
 const WEBHOOKS: &[Line] = &[
     ("webhooks[].failurePolicy", Text("Fail")),

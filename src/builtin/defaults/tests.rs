@@ -20,9 +20,9 @@ fn defaulted(plural: &str, mut object: Value) -> Value {
 }
 
 #[track_caller]
-fn check(plural: &str, sent: Value, wanted: Value) {
+fn check(plural: &str, sent: Value, expected: Value) {
     let found = defaulted(plural, sent);
-    assert_eq!(found, wanted, "found {found:#}\nwanted {wanted:#}");
+    assert_eq!(found, expected, "found {found:#}\nexpected {expected:#}");
 }
 
 /// Adds members to an object.
@@ -125,7 +125,7 @@ fn apps() {
 #[test]
 fn batch() {
     let (sent, template) = templates();
-    let wanted = json!({
+    let expected = json!({
         "template": template, "completions": 1, "parallelism": 1, "backoffLimit": 6,
         "completionMode": "NonIndexed", "suspend": false, "manualSelector": false,
         "podReplacementPolicy": "TerminatingOrFailed",
@@ -133,7 +133,7 @@ fn batch() {
     check(
         "jobs",
         json!({"metadata": {}, "spec": {"template": sent}}),
-        json!({"metadata": {"labels": {"a": "b"}}, "spec": wanted}),
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": expected}),
     );
     let parallel = defaulted("jobs", json!({"spec": {"parallelism": 2}}));
     assert_eq!(parallel["spec"].get("completions"), None);
@@ -355,9 +355,9 @@ fn the_rest() {
     assert_eq!(behavior["scaleDown"]["selectPolicy"], "Max");
 }
 
-/// A value of the wrong type is somebody else's to refuse; it must do no harm here.
+/// Validation refuses a value of the wrong type; defaulting does not change it.
 #[test]
-fn what_has_the_wrong_type_is_left_alone() {
+fn values_of_the_wrong_type_are_not_defaulted() {
     let wrong = [
         json!(null),
         json!(1),

@@ -58,12 +58,12 @@ pub(super) const COMPONENT_STATUSES: Printer = Printer {
             Some(condition) if condition["status"] == "True" => "Healthy",
             Some(_) => "Unhealthy",
         };
-        let told = |member| healthy.map_or("", |condition| text(condition, member));
+        let detail = |member| healthy.map_or("", |condition| text(condition, member));
         vec![
             name(object),
             status.into(),
-            told("message").into(),
-            told("error").into(),
+            detail("message").into(),
+            detail("error").into(),
         ]
     },
 };

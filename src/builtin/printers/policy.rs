@@ -226,7 +226,7 @@ pub(super) const ADMISSION_BINDINGS: Printer = Printer {
         let shown = match (text(reference, "namespace"), text(reference, "name")) {
             ("", "") if reference["selector"].is_null() => "<unset>".to_owned(),
             (_, "") => selector(&reference["selector"]),
-            // The row does not tell whether the parameter is cluster-scoped.
+            // The row does not show whether the parameter is cluster-scoped.
             ("", name) => format!("*/{name}"),
             (namespace, name) => format!("{namespace}/{name}"),
         };

@@ -17,7 +17,7 @@ pub(super) const CONTAINERS: TableColumn =
 pub(super) const IMAGES: TableColumn = TableColumn::wide("Images", "Images of the containers.");
 pub(super) const SELECTOR: TableColumn =
     TableColumn::wide("Selector", "Which pods it owns, by their labels.");
-const DESIRED: TableColumn = TableColumn::integer("Desired", "Pods that are wanted.");
+const DESIRED: TableColumn = TableColumn::integer("Desired", "Desired number of pods.");
 const CURRENT: TableColumn = TableColumn::integer("Current", "Pods that there are.");
 const READY: TableColumn = TableColumn::integer("Ready", "Pods that are ready.");
 
@@ -62,7 +62,7 @@ pub(super) const REPLICATION_CONTROLLERS: Printer = Printer {
 pub(super) const STATEFUL_SETS: Printer = Printer {
     columns: &[
         NAME,
-        TableColumn::text("Ready", "Pods that are ready, of those wanted."),
+        TableColumn::text("Ready", "Ready pods of the desired number."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -70,8 +70,8 @@ pub(super) const STATEFUL_SETS: Printer = Printer {
     cells: |object, now| {
         let (names, images) = template(object, "spec.template");
         let ready = number(object, "status.readyReplicas");
-        let wanted = number(object, "spec.replicas");
-        let ready = format!("{ready}/{wanted}").into();
+        let desired = number(object, "spec.replicas");
+        let ready = format!("{ready}/{desired}").into();
         vec![name(object), ready, created(object, now), names, images]
     },
 };
@@ -272,10 +272,10 @@ fn metric(spec: &Value, status: &Value) -> String {
         (false, true) => ("value", ""),
     };
     let measured = shown(&current[member], unit, "<unknown>");
-    let wanted = shown(&target[member], unit, "<auto>");
+    let desired = shown(&target[member], unit, "<auto>");
     match text(spec, "type") {
-        _ if of_resource => format!("{}: {measured}/{wanted}", text(source, "name")),
-        "External" | "Object" if member == "averageValue" => format!("{measured}/{wanted} (avg)"),
-        _ => format!("{measured}/{wanted}"),
+        _ if of_resource => format!("{}: {measured}/{desired}", text(source, "name")),
+        "External" | "Object" if member == "averageValue" => format!("{measured}/{desired} (avg)"),
+        _ => format!("{measured}/{desired}"),
     }
 }

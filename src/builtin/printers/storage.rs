@@ -196,7 +196,10 @@ pub(super) const CSI_DRIVERS: Printer = Printer {
     columns: &[
         NAME,
         TableColumn::boolean("AttachRequired", "Whether volumes are attached first."),
-        TableColumn::boolean("PodInfoOnMount", "Whether it is told of the pod."),
+        TableColumn::boolean(
+            "PodInfoOnMount",
+            "Whether the driver receives information about the pod.",
+        ),
         TableColumn::boolean(
             "StorageCapacity",
             "Whether capacities count when pods are placed.",
@@ -249,10 +252,7 @@ pub(super) const CSI_CAPACITIES: Printer = Printer {
 pub(super) const RESOURCE_CLAIMS: Printer = Printer {
     columns: &[
         NAME,
-        TableColumn::text(
-            "State",
-            "Whether it has its devices, and somebody uses them.",
-        ),
+        TableColumn::text("State", "Whether it has its devices, and is in use."),
         AGE,
     ],
     cells: |object, now| {

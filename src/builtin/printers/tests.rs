@@ -27,7 +27,7 @@ fn check_pod(object: Value, ready: &str, status: &str, restarts: &str) {
 }
 
 #[test]
-fn a_pod_shows_what_is_most_telling() {
+fn pod_shows_the_most_specific_status() {
     let spec = json!({"containers": [{"name": "a"}, {"name": "b"}]});
     check_pod(
         json!({"spec": spec, "status": {"phase": "Pending"}}),
@@ -127,7 +127,7 @@ fn deployments_and_jobs() {
                     "matchExpressions": [{"key": "t", "operator": "In", "values": ["b", "a"]}]}},
             "status": {"readyReplicas": 1, "updatedReplicas": 2}})),
     );
-    let wanted = [
+    let expected = [
         "x",
         "1/3",
         "2",
@@ -137,7 +137,7 @@ fn deployments_and_jobs() {
         "i:1,i:2",
         "app=web,t in (a,b)",
     ];
-    assert_eq!(cells, wanted);
+    assert_eq!(cells, expected);
 
     let cells = print(
         &workloads::JOBS,
@@ -170,14 +170,14 @@ fn nodes_and_services() {
                     "architecture": "arm64"}}}),
         ),
     );
-    let wanted = [
+    let expected = [
         "x",
         "Ready,SchedulingDisabled",
         "control-plane,edge,worker",
         "10m",
         "v1.36.0",
     ];
-    assert_eq!(cells[..5], wanted);
+    assert_eq!(cells[..5], expected);
     assert_eq!(
         cells[5..9],
         ["10.1.1.1", "<none>", "<unknown>", "6.12 (arm64)"]
@@ -191,7 +191,7 @@ fn nodes_and_services() {
                 "selector": {"app": "web"}}}),
         ),
     );
-    let wanted = [
+    let expected = [
         "x",
         "LoadBalancer",
         "10.0.0.1",
@@ -200,7 +200,7 @@ fn nodes_and_services() {
         "10m",
         "app=web",
     ];
-    assert_eq!(cells, wanted);
+    assert_eq!(cells, expected);
     let balanced = json!({"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [
         {"ip": "192.168.100.100"}, {"hostname": "a.example"}]}}});
     assert_eq!(
@@ -247,7 +247,7 @@ fn an_event_shows_the_same_in_both_groups() {
         "deprecatedFirstTimestamp": "2026-01-01T00:00:00Z",
         "deprecatedLastTimestamp": "2026-01-01T00:09:55Z"}),
     );
-    let wanted = [
+    let expected = [
         "5s",
         "Normal",
         "Started",
@@ -259,8 +259,8 @@ fn an_event_shows_the_same_in_both_groups() {
         "3",
         "x",
     ];
-    assert_eq!(print(&core::EVENTS, core), wanted);
-    assert_eq!(print(&core::EVENTS, newer), wanted);
+    assert_eq!(print(&core::EVENTS, core), expected);
+    assert_eq!(print(&core::EVENTS, newer), expected);
     let series = json!({"eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "c",
         "series": {"count": 8, "lastObservedTime": "2026-01-01T00:09:59.500000Z"}});
     let cells = print(&core::EVENTS, series);

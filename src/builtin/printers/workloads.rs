@@ -12,7 +12,7 @@ pub(super) const PODS: Printer = Printer {
     columns: &[
         NAME,
         TableColumn::text("Ready", "Containers that are ready, of all of them."),
-        TableColumn::text("Status", "The phase, or the more telling reason for it."),
+        TableColumn::text("Status", "The phase, or a more specific reason."),
         TableColumn::text(
             "Restarts",
             "Restarts of all containers, and when the last one was.",
@@ -32,7 +32,7 @@ pub(super) const PODS: Printer = Printer {
 pub(super) const DEPLOYMENTS: Printer = Printer {
     columns: &[
         NAME,
-        TableColumn::text("Ready", "Pods that are ready, of those wanted."),
+        TableColumn::text("Ready", "Ready pods of the desired number."),
         TableColumn::text("Up-to-date", "Pods made from the current template."),
         TableColumn::text("Available", "Pods ready for at least minReadySeconds."),
         AGE,
@@ -47,7 +47,7 @@ pub(super) const JOBS: Printer = Printer {
     columns: &[
         NAME,
         TableColumn::text("Status", "How the job stands."),
-        TableColumn::text("Completions", "Pods that succeeded, of those wanted."),
+        TableColumn::text("Completions", "Succeeded pods of the desired number."),
         TableColumn::text("Duration", "How long the job ran, or has been running."),
         AGE,
         CONTAINERS,
@@ -231,7 +231,7 @@ fn deployment(object: &Value, now: Timestamp) -> Vec<Value> {
 fn job(object: &Value, now: Timestamp) -> Vec<Value> {
     let succeeded = number(object, "status.succeeded");
     let completions = match at(object, "spec.completions").as_i64() {
-        Some(wanted) => format!("{succeeded}/{wanted}"),
+        Some(desired) => format!("{succeeded}/{desired}"),
         None => match number(object, "spec.parallelism") {
             parallelism if parallelism > 1 => format!("{succeeded}/1 of {parallelism}"),
             _ => format!("{succeeded}/1"),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::auth::{KubernetesClaims, Reference, ServiceAccountToken};
-use crate::builtin::tests::meddler::Before;
+use crate::builtin::tests::concurrent_writer::Before;
 use crate::builtin::tests::{Fixture, fixture, named, pod};
 
 fn reference(object: &Value) -> Reference {
@@ -44,7 +44,10 @@ async fn mark(fixture: &Fixture, key: &'static str, seconds: i64) {
     let at = Timestamp::now() - SignedDuration::from_secs(seconds);
     object["metadata"]["deletionTimestamp"] = at.to_string().into();
     object["metadata"]["finalizers"] = json!(["x.y/z"]);
-    fixture.storage.meddle(Before::Put(key, object)).await;
+    fixture
+        .storage
+        .write_concurrently(Before::Put(key, object))
+        .await;
 }
 
 const USER: &str = "system:serviceaccount:default:robot";

@@ -124,7 +124,7 @@ impl Strategy for Pods {
 }
 
 fn pod_grace(pod: &Value, options: &DeleteOptions) -> Grace {
-    // Whoever asks for less than nothing gets the least that is not at once.
+    // A negative period becomes the shortest one that is not immediate.
     let sane = |seconds: i64| if seconds < 0 { 1 } else { seconds };
     let asked = options.grace_period_seconds.map(sane);
     let metadata = &pod["metadata"];

@@ -154,10 +154,10 @@ mod tests {
             "metadata": {"name": "p", "labels": {"b": "2", "c": "2"}, "annotations": {"x": "y"}},
             "target": {"kind": "Node", "name": "n"},
         });
-        let told = bound(&pod(json!({"x": 1})), &binding, Timestamp::UNIX_EPOCH).unwrap();
+        let texts = bound(&pod(json!({"x": 1})), &binding, Timestamp::UNIX_EPOCH).unwrap();
         let labels = json!({"a": "1", "b": "2", "c": "2"});
         assert_eq!(
-            told,
+            texts,
             json!({
                 "metadata": {"name": "p", "labels": labels, "annotations": {"x": "y"}},
                 "spec": {"x": 1, "nodeName": "n"},
@@ -189,12 +189,12 @@ mod tests {
 
     #[test]
     fn a_binding_names_a_node() {
-        let told = |binding: Value| -> Vec<(String, String)> {
+        let texts_of = |binding: Value| -> Vec<(String, String)> {
             let problems = problems(&binding).into_iter();
             problems.map(|cause| (cause.field, cause.message)).collect()
         };
-        assert_eq!(told(json!({"target": {"name": "n"}})), []);
-        let wrong = told(json!({"target": {"kind": "Sofa"}}));
+        assert_eq!(texts_of(json!({"target": {"name": "n"}})), []);
+        let wrong = texts_of(json!({"target": {"kind": "Sofa"}}));
         assert_eq!(
             wrong,
             [

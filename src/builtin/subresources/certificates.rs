@@ -10,18 +10,18 @@ use crate::api::UserInfo;
 /// The conditions that only `approval` sets.
 const DECISIONS: [&str; 2] = ["Approved", "Denied"];
 
-/// Writes into a new request who makes it, whatever it says itself.
+/// Sets the fields of a new request that identify its user, whatever its body contains.
 pub(crate) fn sign(user: &UserInfo, request: &mut Value) {
     let Some(spec) = request.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
     };
-    let told = [
+    let attributes = [
         ("username", json!(user.name)),
         ("uid", json!(user.uid)),
         ("groups", json!(user.groups)),
         ("extra", json!(user.extra)),
     ];
-    for (member, value) in told {
+    for (member, value) in attributes {
         let is_empty = value == json!("") || value == json!([]) || value == json!({});
         match is_empty {
             true => spec.remove(member),

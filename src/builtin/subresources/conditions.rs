@@ -38,7 +38,7 @@ mod tests {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut object = json!({"status": {"conditions": [{"type": "Other"}]}});
         let ready = |status: &str, reason: &str| json!({"type": "Ready", "status": status, "reason": reason});
-        let mut told = |condition: Value, second| {
+        let mut texts_of = |condition: Value, second| {
             set(&mut object, condition, at(second));
             let conditions = object["status"]["conditions"].as_array().unwrap();
             assert_eq!(
@@ -49,9 +49,9 @@ mod tests {
             (ready["reason"].clone(), ready["lastTransitionTime"].clone())
         };
         let first = "1970-01-01T00:00:01Z";
-        assert_eq!(told(ready("True", "a"), 1), (json!("a"), json!(first)));
-        assert_eq!(told(ready("True", "b"), 2), (json!("b"), json!(first)));
+        assert_eq!(texts_of(ready("True", "a"), 1), (json!("a"), json!(first)));
+        assert_eq!(texts_of(ready("True", "b"), 2), (json!("b"), json!(first)));
         let third = "1970-01-01T00:00:03Z";
-        assert_eq!(told(ready("False", "c"), 3), (json!("c"), json!(third)));
+        assert_eq!(texts_of(ready("False", "c"), 3), (json!("c"), json!(third)));
     }
 }

@@ -16,7 +16,7 @@ use crate::registry::{Change, Current, Decide, ObjectLocation};
 const DISRUPTED_PODS_MAX: usize = 2000;
 /// When to try again while a budget's status is older than its specification.
 const PROCESSING_RETRY_SECONDS: u16 = 10;
-/// How often an eviction that loses against other writes begins anew.
+/// How often an eviction is repeated after a conflict with other writes.
 const TRIES_MAX: usize = 20;
 
 /// Evicts the pod that `target` names.
@@ -91,11 +91,11 @@ fn is_pinned(preconditions: &Preconditions) -> bool {
 /// What a budget is to an eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
-    /// It is not asked.
+    /// No budget applies.
     Free,
-    /// It lets go of a pod that is not ready, as long as that does not change.
+    /// The budget permits the eviction of a pod that is not ready, as long as that does not change.
     Unready,
-    /// It has to give one disruption.
+    /// The budget permits it and counts one disruption.
     Counted,
 }
 
@@ -110,7 +110,7 @@ struct Evicting<'a> {
 
 impl Evicting<'_> {
     /// # Errors
-    /// 409 when somebody else wrote the pod or its budget meanwhile.
+    /// 409 after a concurrent write of the pod or its budget.
     async fn attempt(&self) -> Result<(), ApiError> {
         let found = self.registry.get(self.pod, GetOptions::default()).await?;
         let pod = parsed(&found)?;
@@ -123,7 +123,7 @@ impl Evicting<'_> {
         let budget = self.budget(&found).await?;
         let (budget, verdict) = match &budget {
             None => (None, Verdict::Free),
-            Some((location, told)) => (Some(location), verdict(told, &pod)),
+            Some((location, budget)) => (Some(location), verdict(budget, &pod)),
         };
         if let (Some(location), Verdict::Counted) = (budget, &verdict) {
             self.count_down(location).await?;

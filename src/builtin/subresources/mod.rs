@@ -1,6 +1,5 @@
-//! Parts of objects that have a path of their own, and resources that are only questions: what there
-//! is of both, as discovery tells it, and what is done with a POST to one. Parts that are written like
-//! the whole object (`status`, `finalize`) are the business of the verbs and of `strategy`.
+//! Subresources and virtual resources (reviews): their list for discovery, and the handling of a POST to one. The verbs
+//! and `strategy` handle subresources that are written like the whole object (`status`, `finalize`).
 
 mod binding;
 pub(crate) mod certificates;

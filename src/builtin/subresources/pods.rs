@@ -1,6 +1,5 @@
-//! The parts of a pod that are changed while it runs: `ephemeralcontainers`, which are added, and
-//! `resize`, which gives its containers other resources. A write to one takes nothing else from its body.
-//! What is wrong with the pod that comes of it, `builtin` tells.
+//! The subresources by which a running pod is changed: `ephemeralcontainers` adds containers, `resize` changes the
+//! resources of containers. A write to one ignores the rest of its body. `builtin` validates the result.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -271,12 +270,12 @@ mod tests {
 
     fn check(subresource: &str, stored: &Value, mut body: Value, expect: &[(&str, &str)]) -> Value {
         keep(subresource, stored, &mut body);
-        let told = problems(Some(subresource), stored, &body);
-        let told: Vec<(&str, &str)> = told
+        let texts = problems(Some(subresource), stored, &body);
+        let texts: Vec<(&str, &str)> = texts
             .iter()
             .map(|cause| (cause.field.as_str(), cause.message.as_str()))
             .collect();
-        assert_eq!(told, expect);
+        assert_eq!(texts, expect);
         body
     }
 

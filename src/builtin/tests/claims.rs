@@ -1,5 +1,5 @@
-//! The claims of services' addresses and ports, by many who write at once through two servers over one
-//! storage: what each has is its own at every revision, and nothing is left when all are gone.
+//! Allocations of services' addresses and ports by concurrent writers through two servers over one storage: each
+//! allocation has one owner at every revision, and none remains after the deletion of all services.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -47,15 +47,15 @@ async fn pair(seed: u64) -> Pair {
     }
 }
 
-/// A service as somebody may want it: few names, addresses and ports, so that they meet.
-fn wanted(random: &mut fastrand::Rng) -> Value {
+/// Returns a random service spec of few names, addresses and ports, so that writers conflict.
+fn random_spec(random: &mut fastrand::Rng) -> Value {
     let mut spec = json!({"ports": [{"name": "a", "port": 80}], "selector": {"a": "b"}});
     let mut one = |choice: &[u64]| choice[random.usize(..choice.len())];
     spec["type"] = json!(["ClusterIP", "NodePort", "LoadBalancer"][one(&[0, 1, 1, 2]) as usize]);
     if spec["type"] != "ClusterIP" {
         // Zero is any.
         spec["ports"][0]["nodePort"] = one(&[0, 30001, 30002, 30003]).into();
-        // One of the last is out of range: what was claimed before is given up.
+        // The last port is out of range: previous allocations are released.
         let second = match one(&[0, 0, 1, 2, 3]) {
             0 => None,
             1 => Some(json!({"name": "b", "port": 81})),
@@ -77,7 +77,7 @@ fn wanted(random: &mut fastrand::Rng) -> Value {
     spec
 }
 
-/// What a write may be told that others came before.
+/// Checks that an error is one of a write that lost a conflict.
 fn check_lost(error: &ApiError) {
     match error {
         ApiError::NotFound { .. } | ApiError::AlreadyExists { .. } | ApiError::Conflict { .. } => {}
@@ -105,8 +105,8 @@ async fn write_some(server: &Fixture, mut random: fastrand::Rng) -> usize {
     for _ in 0..WRITES {
         let name = format!("s{}", random.u8(..5));
         let path = format!("services/{name}");
-        let spec = wanted(&mut random);
-        let told = match random.u8(..8) {
+        let spec = random_spec(&mut random);
+        let texts = match random.u8(..8) {
             0 | 1 => {
                 let body = json!({"metadata": {"name": name}, "spec": spec});
                 server.try_create("services", body).await.map(drop)
@@ -126,7 +126,7 @@ async fn write_some(server: &Fixture, mut random: fastrand::Rng) -> usize {
             },
             _ => server.try_delete(&path, json!({})).await.map(drop),
         };
-        match told {
+        match texts {
             Ok(()) => done += 1,
             Err(error) => check_lost(&error),
         }
@@ -169,7 +169,7 @@ fn check(state: &BTreeMap<String, Value>, at: ResourceVersion) {
 }
 
 /// Goes through all that has ever been stored; the last state.
-async fn check_history(storage: &Meddler) -> BTreeMap<String, Value> {
+async fn check_history(storage: &ConcurrentWriter) -> BTreeMap<String, Value> {
     let last = storage.current_revision().await.unwrap();
     let mut events = Vec::new();
     for prefix in [SERVICES, ADDRESSES, PORTS] {
@@ -197,7 +197,7 @@ async fn check_history(storage: &Meddler) -> BTreeMap<String, Value> {
     state
 }
 
-async fn many_write_at_once(seed: u64) {
+async fn write_concurrently(seed: u64) {
     let pair = pair(seed).await;
     let mut random = fastrand::Rng::with_seed(seed);
     let writers: Vec<_> = (0..WRITERS)
@@ -224,8 +224,8 @@ async fn many_write_at_once(seed: u64) {
 
 /// Some seeds by chance, each printed; `WATCHET_SEED` repeats a run.
 #[tokio::test]
-async fn what_a_service_has_is_its_own_at_every_revision() {
+async fn allocations_have_one_owner_at_every_revision() {
     for seed in watchet_test_util::seeds::seeds(6) {
-        many_write_at_once(seed).await;
+        write_concurrently(seed).await;
     }
 }

@@ -285,7 +285,7 @@ async fn string_data_of_a_secret_is_stored_as_data() {
     assert_eq!(patched["data"], json!({"a": "eQ==", "b": "Yg=="}));
 }
 
-/// WC-023, WC-049: storage is told how long to keep an event, by every write of it.
+/// WC-023, WC-049: every write of an event sets its TTL in storage.
 #[tokio::test]
 async fn events_are_kept_for_an_hour() {
     let fixture = fixture().await;

@@ -158,7 +158,7 @@ async fn names_belong_to_who_came_first() {
     f.define(definition("bars", "Foo")).await;
     let refused = |d: &Value| condition(d, "NamesAccepted").starts_with("False");
     let now = f.until_defined("bars.example.com", refused).await;
-    // The singular name is made of the kind, and the last conflict is told.
+    // The singular name is derived from the kind, and the last conflict is reported.
     assert_eq!(condition(&now, "NamesAccepted"), "False ListKindConflict");
     assert_eq!(condition(&now, "Established"), "False NotAccepted");
     assert!(!f.serves("bars"));
@@ -282,7 +282,7 @@ async fn a_resource_that_went_starts_no_cache() {
 
 /// A definition that another kind of server has stored, by rules that are older than these.
 #[tokio::test]
-async fn a_schema_without_a_structure_is_told_of_and_served() {
+async fn non_structural_schema_is_reported_and_served() {
     let f = fixture().await;
     let mut foreign = definition("foos", "Foo");
     foreign["kind"] = "CustomResourceDefinition".into();
@@ -310,7 +310,7 @@ async fn a_schema_without_a_structure_is_told_of_and_served() {
     let of = |now: &Value| condition(now, "NonStructuralSchema");
     assert_eq!(of(&now), "True Violations");
     let all = now["status"]["conditions"].as_array().unwrap();
-    let told = all
+    let texts = all
         .iter()
         .find(|c| c["type"] == "NonStructuralSchema")
         .unwrap();
@@ -319,7 +319,7 @@ async fn a_schema_without_a_structure_is_told_of_and_served() {
         "[{at}.type: Required value: must not be empty at the root, {at}.properties[spec].type: \
          Required value: must not be empty for specified object fields]"
     );
-    assert_eq!(told["message"], expected);
+    assert_eq!(texts["message"], expected);
     let made = json!({"metadata": {"name": "a"}, "spec": {"size": 1, "other": {"x": 1}}, "y": 2});
     let stored = f.create("foos", made.clone()).await;
     assert_eq!(
@@ -327,9 +327,9 @@ async fn a_schema_without_a_structure_is_told_of_and_served() {
         (&made["spec"], &made["y"]),
         "nothing is pruned"
     );
-    // Whoever mends it is told so.
-    let mended = definition("foos", "Foo")["spec"]["versions"].clone();
-    let patch = json!({"spec": {"versions": mended, "preserveUnknownFields": false}});
+    // After its repair the condition is removed.
+    let repaired = definition("foos", "Foo")["spec"]["versions"].clone();
+    let patch = json!({"spec": {"versions": repaired, "preserveUnknownFields": false}});
     f.merge_patch("customresourcedefinitions/foos.example.com", patch)
         .await;
     f.until_defined("foos.example.com", |now| of(now).is_empty())

@@ -63,7 +63,7 @@ fn a_pending_pod_can_only_go_sooner() {
     }
     let sooner = marked(decided("pods", &pod, json!({"gracePeriodSeconds": 5})));
     assert_eq!(sooner, (json!("2025-12-31T23:59:35Z"), json!(5)));
-    // Once taken for "at once", which is not what anybody asked for.
+    // A negative period was once treated as zero.
     let negative = marked(decided("pods", &pod, json!({"gracePeriodSeconds": -5})));
     assert_eq!(negative, (json!("2025-12-31T23:59:31Z"), json!(1)));
     let now = decided("pods", &pod, json!({"gracePeriodSeconds": 0}));
@@ -117,7 +117,7 @@ fn jobs_and_replication_controllers_leave_orphans_by_default() {
     let object = json!({"metadata": {"name": "a"}});
     for plural in ["jobs", "replicationcontrollers"] {
         let Change::Put(marked) = decided(plural, &object, json!({})) else {
-            panic!("{plural} are gone at once");
+            panic!("{plural} are deleted immediately");
         };
         assert_eq!(marked["metadata"]["finalizers"], json!(["orphan"]));
         let asked = json!({"propagationPolicy": "Background"});

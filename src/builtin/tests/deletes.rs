@@ -1,10 +1,10 @@
-//! Deletion: at once, graceful, held back, of collections.
+//! Deletion: immediate, graceful, blocked by finalizers, of collections.
 
 use super::*;
 
 /// WC-060, WC-061, WC-071
 #[tokio::test]
-async fn a_delete_at_once_names_what_is_gone() {
+async fn immediate_delete_returns_the_uid() {
     let fixture = fixture().await;
     let created = fixture.create("configmaps", named("c")).await;
     match fixture.delete("configmaps/c").await {
@@ -119,7 +119,7 @@ async fn dependents_are_waited_for_by_finalizer() {
         let pending = fixture.get("deployments/d").await;
         assert_eq!(pending["metadata"]["finalizers"], json!([finalizer]));
         assert!(pending["metadata"]["deletionTimestamp"].is_string());
-        // Another policy replaces the first one; this one waits for nobody.
+        // Another policy replaces the first one; this one does not wait.
         let options = json!({"propagationPolicy": "Background"});
         let deleted = fixture.try_delete("deployments/d", options).await.unwrap();
         assert!(matches!(deleted, Deleted::Gone(_)), "{deleted:?}");
@@ -243,8 +243,8 @@ async fn what_cannot_be_read_can_be_deleted() {
     let absent = fixture.try_delete("configmaps/none", blindly.clone()).await;
     assert!(absent.unwrap_err().is_not_found());
 
-    let corrupt = || meddler::Before::Put(KEY, json!(["garbage"]));
-    fixture.storage.meddle(corrupt()).await;
+    let corrupt = || concurrent_writer::Before::Put(KEY, json!(["garbage"]));
+    fixture.storage.write_concurrently(corrupt()).await;
     for options in [json!({}), json!({"gracePeriodSeconds": 0})] {
         let error = fixture.try_delete("configmaps/bad", options).await;
         let error = error.unwrap_err();
@@ -262,17 +262,17 @@ async fn what_cannot_be_read_can_be_deleted() {
     deep["data"] = (0..130).fold(json!("x"), |inner, _| json!({"d": inner}));
     fixture
         .storage
-        .meddle(meddler::Before::Put(KEY, deep))
+        .write_concurrently(concurrent_writer::Before::Put(KEY, deep))
         .await;
     let error = fixture.try_delete("configmaps/bad", json!({})).await;
     assert!(matches!(error, Err(ApiError::Read(_))), "{error:?}");
     let gone = fixture.try_delete("configmaps/bad", blindly.clone()).await;
     assert!(matches!(gone, Ok(Deleted::Unread)), "{gone:?}");
 
-    // Somebody mends it a moment before.
-    fixture.storage.meddle(corrupt()).await;
-    let mended = meddler::Before::Put(KEY, named("bad"));
-    fixture.storage.before_writes.lock().push_back(mended);
+    // A concurrent write repairs it just before the delete.
+    fixture.storage.write_concurrently(corrupt()).await;
+    let repaired = concurrent_writer::Before::Put(KEY, named("bad"));
+    fixture.storage.before_writes.lock().push_back(repaired);
     let error = fixture.try_delete("configmaps/bad", blindly.clone()).await;
     assert_eq!(causes(error.unwrap_err()).len(), 1);
     assert!(fixture.stored(KEY).await.is_some());
@@ -287,9 +287,9 @@ async fn what_cannot_be_read_can_be_deleted() {
         let mut options = blindly.clone();
         options[member] = value;
         let error = fixture.try_delete("configmaps/bad", options).await;
-        let told = causes(error.unwrap_err());
+        let texts = causes(error.unwrap_err());
         assert_eq!(
-            told[0].1,
+            texts[0].1,
             format!("Invalid value: true: cannot be set together with .{member}")
         );
     }

@@ -2,11 +2,11 @@
 
 mod claims;
 mod clients;
+pub(crate) mod concurrent_writer;
 mod creates;
 pub(crate) mod custom;
 mod delete_decisions;
 mod deletes;
-pub(crate) mod meddler;
 mod namespaces;
 mod other_kind;
 mod patches;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use self::meddler::Meddler;
+use self::concurrent_writer::ConcurrentWriter;
 use crate::api::{
     DeleteOptions, GetOptions, ListOptions, Object, ObjectKey, ResourceVersion, StatusCause,
     StorageKey, WriteOptions,
@@ -36,7 +36,7 @@ use crate::tasks::Tasks;
 
 pub(crate) struct Fixture {
     pub(crate) registry: Arc<Registry>,
-    pub(crate) storage: Arc<Meddler>,
+    pub(crate) storage: Arc<ConcurrentWriter>,
     pub(crate) tasks: Tasks,
 }
 
@@ -48,7 +48,7 @@ impl Drop for Fixture {
 
 pub(crate) async fn fixture() -> Fixture {
     let memory = Memory::new(std::time::Duration::from_secs(300)).unwrap();
-    let storage = Arc::new(Meddler::new(memory));
+    let storage = Arc::new(ConcurrentWriter::new(memory));
     let tasks = Tasks::new();
     let registry = new_registry(
         storage.clone(),

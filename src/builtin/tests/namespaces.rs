@@ -15,9 +15,9 @@ fn forbidden(error: ApiError) -> (String, Vec<String>) {
 }
 
 #[tokio::test]
-async fn the_system_namespaces_exist_whoever_starts() {
+async fn system_namespaces_exist_after_a_start() {
     let memory = Memory::new(Duration::from_secs(300)).unwrap();
-    let storage = Arc::new(Meddler::new(memory));
+    let storage = Arc::new(ConcurrentWriter::new(memory));
     let tasks = Tasks::new();
     let config = CacherConfig::default();
     let server = || new_registry(storage.clone(), &tasks, config.clone(), Metrics::new());

@@ -31,9 +31,9 @@ async fn each_kind_of_patch_is_applied() {
         .unwrap();
     let containers = &d["spec"]["template"]["spec"]["containers"];
     let containers = containers.as_array().unwrap();
-    let told = containers.iter().map(|c| (&c["name"], &c["image"]));
+    let texts = containers.iter().map(|c| (&c["name"], &c["image"]));
     assert_eq!(
-        told.collect::<Vec<_>>(),
+        texts.collect::<Vec<_>>(),
         [(&json!("b"), &json!("j")), (&json!("a"), &json!("i"))]
     );
     assert_eq!(d["metadata"]["labels"], json!({"b": "2"}));

@@ -1,6 +1,6 @@
 //! What happens when others write at the same time, and when the cache is behind.
 
-use super::meddler::Before;
+use super::concurrent_writer::Before;
 use super::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn a_patch_lands_on_what_the_winner_wrote() {
     assert_eq!(fixture.stored(KEY).await.unwrap()["data"], patched["data"]);
 }
 
-/// WC-045, WC-052, by many at once: every patch is in the end state, and every conditional
+/// WC-045, WC-052, by concurrent writers: every patch is in the end state, and every conditional
 /// update that was acknowledged has counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_write_is_lost() {
@@ -94,7 +94,7 @@ async fn a_stale_suggestion_does_not_undo_a_write() {
     let (fixture, created) = frozen_fixture().await;
     fixture
         .storage
-        .meddle(Before::Put(KEY, with(&created, "theirs")))
+        .write_concurrently(Before::Put(KEY, with(&created, "theirs")))
         .await;
     let patched = fixture
         .merge_patch("configmaps/c", json!({"data": {"mine": "1"}}))
@@ -119,7 +119,7 @@ async fn a_refusal_on_a_stale_suggestion_is_decided_again() {
     let (fixture, created) = frozen_fixture().await;
     fixture
         .storage
-        .meddle(Before::Put(KEY, with(&created, "theirs")))
+        .write_concurrently(Before::Put(KEY, with(&created, "theirs")))
         .await;
     let latest = {
         let key = StorageKey::new(KEY).unwrap();
@@ -155,7 +155,7 @@ async fn what_changes_nothing_for_the_cache_may_change_storage() {
     let (fixture, created) = frozen_fixture().await;
     fixture
         .storage
-        .meddle(Before::Put(KEY, with(&created, "theirs")))
+        .write_concurrently(Before::Put(KEY, with(&created, "theirs")))
         .await;
     let mut body = created.clone();
     body["metadata"]["resourceVersion"] = json!("");
@@ -173,7 +173,7 @@ async fn a_delete_takes_the_object_as_it_is() {
     let (fixture, created) = frozen_fixture().await;
     fixture
         .storage
-        .meddle(Before::Put(KEY, with(&created, "theirs")))
+        .write_concurrently(Before::Put(KEY, with(&created, "theirs")))
         .await;
     match fixture.delete("configmaps/c").await {
         Deleted::Gone(object) => assert_eq!(value(&object)["data"], json!({"theirs": "1"})),
@@ -186,7 +186,10 @@ async fn a_delete_takes_the_object_as_it_is() {
 #[tokio::test]
 async fn what_is_gone_is_not_deleted_again() {
     let (fixture, _) = frozen_fixture().await;
-    fixture.storage.meddle(Before::Delete(KEY)).await;
+    fixture
+        .storage
+        .write_concurrently(Before::Delete(KEY))
+        .await;
     let error = fixture
         .try_delete("configmaps/c", json!({}))
         .await
@@ -204,8 +207,14 @@ async fn a_suggestion_cannot_fulfil_a_precondition() {
     let (fixture, created) = frozen_fixture().await;
     let mut other = with(&created, "theirs");
     other["metadata"]["uid"] = json!("another");
-    fixture.storage.meddle(Before::Delete(KEY)).await;
-    fixture.storage.meddle(Before::Put(KEY, other)).await;
+    fixture
+        .storage
+        .write_concurrently(Before::Delete(KEY))
+        .await;
+    fixture
+        .storage
+        .write_concurrently(Before::Put(KEY, other))
+        .await;
     let options = json!({"preconditions": {"uid": created["metadata"]["uid"]}});
     let error = fixture
         .try_delete("configmaps/c", options)
@@ -263,9 +272,9 @@ async fn a_write_that_removes_the_last_finalizer_meets_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_always_loses_is_told_so_in_time() {
+async fn write_that_always_conflicts_fails_in_time() {
     let memory = Memory::new(Duration::from_secs(300)).unwrap();
-    let storage = Arc::new(Meddler::new(memory));
+    let storage = Arc::new(ConcurrentWriter::new(memory));
     let tasks = Tasks::new();
     let registry = new_registry(
         storage.clone(),
@@ -277,8 +286,10 @@ async fn who_always_loses_is_told_so_in_time() {
     tasks.cancel();
     let nodes = registry.resource("", "v1", "nodes").unwrap();
     let location = ObjectLocation::new(&nodes, None, "n").unwrap();
-    storage.meddle(Before::Put("/minions/n", named("n"))).await;
-    let mut loser = Loser { storage, calls: 0 };
+    storage
+        .write_concurrently(Before::Put("/minions/n", named("n")))
+        .await;
+    let mut loser = AlwaysConflicting { storage, calls: 0 };
     let lost = registry
         .guaranteed_write(&location, false, &mut loser)
         .await;
@@ -286,13 +297,13 @@ async fn who_always_loses_is_told_so_in_time() {
     assert_eq!(loser.calls, WRITE_DEADLINE.as_secs());
 }
 
-/// A write that always meets somebody who is faster, a second each time.
-struct Loser {
-    storage: Arc<Meddler>,
+/// A write that conflicts each time, after a second.
+struct AlwaysConflicting {
+    storage: Arc<ConcurrentWriter>,
     calls: u64,
 }
 
-impl Decide for Loser {
+impl Decide for AlwaysConflicting {
     async fn decide(&mut self, current: Option<&Current>) -> Result<Change, ApiError> {
         self.calls += 1;
         let current = &current.expect("the node is there").value;

@@ -15,7 +15,7 @@ fn target(plural: &str) -> Target {
 }
 
 #[test]
-fn a_scale_tells_of_its_object() {
+fn scale_has_the_metadata_of_its_object() {
     let object = json!({
         "metadata": {"name": "a", "namespace": "ns", "uid": "u", "labels": {"x": "y"}},
         "spec": {"replicas": 3, "selector": {"matchLabels": {"b": "1", "a": "2"}}},
@@ -59,10 +59,10 @@ fn a_write_changes_one_number() {
         panic!("it is no number of replicas");
     };
     assert_eq!((&*group, &*kind), ("autoscaling", "Scale"));
-    let told = "Invalid value: -1: must be greater than or equal to 0";
+    let texts = "Invalid value: -1: must be greater than or equal to 0";
     assert_eq!(
         (&*causes[0].field, &*causes[0].message),
-        ("spec.replicas", told)
+        ("spec.replicas", texts)
     );
     for wrong in [json!("3"), json!(1.5), json!(1_u64 << 40)] {
         let refused = applied(&target, &stored, &scale(wrong));

@@ -155,9 +155,9 @@ async fn the_port_for_the_health_is_none_of_the_others() {
     // The search for a port begins at one and the same place by the number of what it is for.
     let ports = json!([{"name": "a", "port": 65535}, {"name": "b", "port": 80}]);
     for n in 0..5 {
-        let wanted = balanced(json!({ "ports": ports }));
+        let expected = balanced(json!({ "ports": ports }));
         let made = fixture
-            .create("services", service(&format!("s{n}"), wanted))
+            .create("services", service(&format!("s{n}"), expected))
             .await;
         let spec = &made["spec"];
         let all: BTreeSet<u64> = [
@@ -170,12 +170,15 @@ async fn the_port_for_the_health_is_none_of_the_others() {
         assert_eq!(all.len(), 3, "{spec}");
     }
     let same = json!({"healthCheckNodePort": 30123, "ports": [{"port": 80, "nodePort": 30123}]});
-    let told = fixture
+    let texts = fixture
         .try_create("services", service("same", balanced(same)))
         .await
         .unwrap_err();
     let why = "Invalid value: 30123: provided port is already allocated".to_owned();
-    assert_eq!(causes(told), [("spec.healthCheckNodePort".to_owned(), why)]);
+    assert_eq!(
+        causes(texts),
+        [("spec.healthCheckNodePort".to_owned(), why)]
+    );
     assert_eq!(fixture.stored("/ranges/servicenodeports/30123").await, None);
     // Nor is one found for it that is chosen for the health, here or before.
     let chosen = balanced(json!({"healthCheckNodePort": 30124}));
@@ -183,8 +186,8 @@ async fn the_port_for_the_health_is_none_of_the_others() {
     assert_eq!(made["spec"]["healthCheckNodePort"], 30124);
     let mut more = made.clone();
     more["spec"]["ports"] = json!([{"name": "x", "port": 80, "nodePort": 30124}]);
-    let told = causes(fixture.try_update("services/h", more).await.unwrap_err());
-    assert_eq!(told[0].0, "spec.healthCheckNodePort", "{told:?}");
+    let texts = causes(fixture.try_update("services/h", more).await.unwrap_err());
+    assert_eq!(texts[0].0, "spec.healthCheckNodePort", "{texts:?}");
 }
 
 #[tokio::test]
@@ -217,7 +220,7 @@ async fn a_service_without_an_address_claims_none() {
     );
 }
 
-/// What a write claimed that was refused is free for the next one, at once.
+/// The allocations of a refused write are free for the next write immediately.
 #[tokio::test]
 async fn a_refused_write_gives_back_what_it_claimed() {
     let fixture = fixture().await;

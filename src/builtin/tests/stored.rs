@@ -78,7 +78,7 @@ async fn what_was_stored_without_defaults_can_be_changed() {
 /// Found by attack: an object that is no longer valid, or never was, could not lose its finalizers, and so
 /// never be deleted. It is not made valid by that, and nothing else may get worse.
 #[tokio::test]
-async fn what_was_stored_invalid_can_be_let_go() {
+async fn invalid_stored_object_can_be_deleted() {
     let fixture = fixture().await;
     let containers = json!([{"name": "c", "image": "i"}]);
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}});
@@ -131,7 +131,7 @@ async fn what_was_stored_invalid_can_be_let_go() {
         assert_eq!(
             causes.len(),
             1,
-            "{path}: only what is new is told: {causes:?}"
+            "{path}: only new problems are reported: {causes:?}"
         );
         let deleted = fixture.delete(path).await;
         assert!(matches!(deleted, Deleted::Pending(_)), "{path}");
@@ -141,7 +141,7 @@ async fn what_was_stored_invalid_can_be_let_go() {
     }
 }
 
-/// Two finalizers that nobody may add today: one goes, then the other.
+/// Two finalizers that no client may add: one is removed, then the other.
 #[tokio::test]
 async fn finalizers_of_old_are_taken_one_by_one() {
     let fixture = fixture().await;
@@ -161,8 +161,8 @@ async fn finalizers_of_old_are_taken_one_by_one() {
     assert_eq!(fixture.stored("/configmaps/default/old").await, None);
 }
 
-/// Found by attack: managed fields nest deeper than what they tell of, and what was stored could then not
-/// be read, changed or deleted.
+/// Managed fields nest deeper than the fields that they list, and a stored object could then not be read, changed or
+/// deleted.
 #[tokio::test]
 async fn an_object_as_deep_as_one_may_be_stays_readable() {
     let fixture = fixture().await;
@@ -205,7 +205,7 @@ async fn an_apply_to_an_object_as_deep_as_one_may_be_leaves_it_readable() {
         let target = fixture.target(&path);
         match fixture.registry.apply(&target, &config, &options).await {
             Ok(_) => assert_eq!(refused, 0, "{depth}"),
-            Err(ApiError::BadRequest(told)) if told.contains("levels deep") => refused += 1,
+            Err(ApiError::BadRequest(texts)) if texts.contains("levels deep") => refused += 1,
             Err(other) => panic!("{depth}: {other}"),
         }
         let change = json!({"metadata": {"labels": {"c": "d"}}});

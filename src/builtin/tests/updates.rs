@@ -183,7 +183,7 @@ async fn some_are_created_by_an_update() {
     assert!(error.unwrap_err().is_not_found(), "the namespace");
 }
 
-/// Two PUTs of what is not there: who comes second has met an object, and must not be told that it
+/// Two PUTs of what is not there: the second one updates an object, and its error must not be that it
 /// cannot create one.
 #[tokio::test]
 async fn a_creating_update_that_loses_is_an_update() {
@@ -193,7 +193,7 @@ async fn a_creating_update_that_loses_is_an_update() {
             "metadata": {"name": name, "namespace": "default", "uid": "theirs"}})
     };
     let key = "/services/endpoints/default/e";
-    let before = meddler::Before::Put(key, theirs("e"));
+    let before = concurrent_writer::Before::Put(key, theirs("e"));
     fixture.storage.before_writes.lock().push_back(before);
     let target = fixture.target("endpoints/e");
     let options = WriteOptions::default();
@@ -203,7 +203,7 @@ async fn a_creating_update_that_loses_is_an_update() {
     assert_eq!(value(&object)["metadata"]["uid"], "theirs");
 
     let key = "/leases/default/l";
-    let before = meddler::Before::Put(key, theirs("l"));
+    let before = concurrent_writer::Before::Put(key, theirs("l"));
     fixture.storage.before_writes.lock().push_back(before);
     let mut body = named("l");
     body["metadata"]["resourceVersion"] = json!("4");
@@ -211,7 +211,7 @@ async fn a_creating_update_that_loses_is_an_update() {
     assert!(conflict(error).starts_with("the object has been modified"));
 }
 
-/// Once a PUT without a version took a lease away from whoever held it.
+/// A PUT without a version once overwrote the holder of a lease.
 #[tokio::test]
 async fn some_are_not_overwritten_blindly() {
     let fixture = fixture().await;
@@ -226,8 +226,8 @@ async fn some_are_not_overwritten_blindly() {
                 ApiError::Invalid { kind, causes, .. } => {
                     assert_eq!((&*kind, causes.len()), (plural, 1));
                     assert_eq!(causes[0].field, "metadata.resourceVersion");
-                    let told = "Invalid value: 0: must be specified for an update";
-                    assert_eq!(causes[0].message, told);
+                    let texts = "Invalid value: 0: must be specified for an update";
+                    assert_eq!(causes[0].message, texts);
                 }
                 other => panic!("{other}"),
             }

@@ -51,11 +51,11 @@ fn generated_selector(job: &Fields, spec: &Fields, causes: &mut Causes) {
     let at = at.member("metadata");
     let at = at.member("labels");
     for (label, is_uid) in JOB_LABELS {
-        let wanted = if is_uid { own("uid") } else { own("name") };
+        let expected = if is_uid { own("uid") } else { own("name") };
         let given = labels.map_or("", |labels| text(labels, label));
-        if given != wanted {
+        if given != expected {
             let shown = labels.map_or(Value::Null, |labels| Value::Object(labels.clone()));
-            causes.invalid(&at.key(label), shown, &format!("must be '{wanted}'"));
+            causes.invalid(&at.key(label), shown, &format!("must be '{expected}'"));
         }
     }
     let selector = object(spec, "selector");

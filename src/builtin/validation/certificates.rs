@@ -60,7 +60,7 @@ pub(super) fn request(request: &Fields, causes: &mut Causes) {
     }
 }
 
-/// Whether it is one that whoever sent it has the key of.
+/// Checks that the sender of the request has its private key.
 fn check_request(encoded: &str) -> Result<(), String> {
     let pem = STANDARD
         .decode(encoded)

@@ -27,7 +27,7 @@ const FIELD_PATHS: &[&str] = &[
 ];
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
-/// What containers are told about the pod that they are in.
+/// What the validation of containers needs of their pod.
 #[derive(Debug)]
 pub(super) struct Pod<'a> {
     /// The names of its volumes.

@@ -1,4 +1,4 @@
-//! What is wrong with ResourceQuotas: limits of what nobody counts, and scopes that these objects are never in.
+//! Validation of ResourceQuotas: limits of resources that no evaluator counts, and scopes that never apply to objects.
 
 use std::collections::BTreeSet;
 

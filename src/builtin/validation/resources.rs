@@ -98,7 +98,7 @@ fn amounts(amounts: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// An amount of anything: one that is none is told as upstream tells it when it reads one.
+/// Checks an amount; an invalid one has the message of upstream's decoder.
 pub(super) fn amount(fields: &Fields, member: &str, at: &Path<'_>, causes: &mut Causes) {
     match quantity(fields, member) {
         None => {

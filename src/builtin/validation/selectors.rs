@@ -94,10 +94,10 @@ pub(super) fn matches(selector: &Fields, labels: Option<&Fields>) -> bool {
         })
 }
 
-/// Whether all of `wanted` are among the labels.
-pub(super) fn equals(wanted: &Fields, labels: Option<&Fields>) -> bool {
-    let mut wanted = wanted.iter();
-    wanted.all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+/// Returns true if all of `required` are among the labels.
+pub(super) fn equals(required: &Fields, labels: Option<&Fields>) -> bool {
+    let mut required = required.iter();
+    required.all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One case a rule: an object, or two versions of one, and what is told of them, cause by cause.
+//! One case per rule: an object, or two versions of one, and their causes.
 
 mod cluster;
 mod pods;
@@ -13,7 +13,7 @@ use crate::builtin::table;
 use crate::builtin::{default, prepare_create};
 use crate::services::spec;
 
-fn told(causes: Causes) -> Vec<String> {
+fn texts_of(causes: Causes) -> Vec<String> {
     let causes = causes.into_vec();
     causes
         .into_iter()
@@ -42,22 +42,28 @@ fn resource(plural: &str) -> std::sync::Arc<Resource> {
 }
 
 #[track_caller]
-fn check(plural: &str, object: Value, wanted: &[&str]) {
+fn check(plural: &str, object: Value, expected: &[&str]) {
     let resource = resource(plural);
     let mut causes = Causes::default();
     problems_of_new(&resource, &made(&resource, object), &mut causes);
-    assert_eq!(told(causes), wanted);
+    assert_eq!(texts_of(causes), expected);
 }
 
-/// What is told when the object is changed by a merge patch.
+/// Checks the causes of a change of the object by a merge patch.
 #[track_caller]
-fn check_update(plural: &str, old: Value, patch: Value, wanted: &[&str]) {
-    check_write(plural, None, old, patch, wanted);
+fn check_update(plural: &str, old: Value, patch: Value, expected: &[&str]) {
+    check_write(plural, None, old, patch, expected);
 }
 
 /// The same of a write to a subresource.
 #[track_caller]
-fn check_write(plural: &str, subresource: Option<&str>, old: Value, patch: Value, wanted: &[&str]) {
+fn check_write(
+    plural: &str,
+    subresource: Option<&str>,
+    old: Value,
+    patch: Value,
+    expected: &[&str],
+) {
     let resource = resource(plural);
     let old = made(&resource, old);
     let mut new = old.clone();
@@ -66,7 +72,7 @@ fn check_write(plural: &str, subresource: Option<&str>, old: Value, patch: Value
     prepare_update(plural, &old, &mut new);
     let mut causes = Causes::default();
     problems_of_update(&resource, subresource, &old, &new, &mut causes);
-    assert_eq!(told(causes), wanted);
+    assert_eq!(texts_of(causes), expected);
 }
 
 fn pod(spec: Value) -> Value {
@@ -115,9 +121,9 @@ fn workloads() {
         );
     }
     let negative = workload(json!({"replicas": -1}));
-    let told = "spec.replicas: Invalid value: -1: must be greater than or equal to 0";
-    check("deployments", negative.clone(), &[told]);
-    check("statefulsets", negative, &[told]);
+    let texts = "spec.replicas: Invalid value: -1: must be greater than or equal to 0";
+    check("deployments", negative.clone(), &[texts]);
+    check("statefulsets", negative, &[texts]);
     check(
         "deployments",
         workload(json!({"strategy": {"type": "Recreate", "rollingUpdate": {}}})),
@@ -191,13 +197,13 @@ fn batch() {
     new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("j");
     let mut causes = Causes::default();
     problems_of_update(&resource, None, &old, &new, &mut causes);
-    let told = told(causes);
-    assert_eq!(told.len(), 1);
+    let texts = texts_of(causes);
+    assert_eq!(texts.len(), 1);
     assert!(
-        told[0].starts_with("spec.template: Invalid value: {"),
-        "{told:?}"
+        texts[0].starts_with("spec.template: Invalid value: {"),
+        "{texts:?}"
     );
-    assert!(told[0].ends_with("field is immutable"), "{told:?}");
+    assert!(texts[0].ends_with("field is immutable"), "{texts:?}");
     suspended_jobs(&old);
     let cron = |schedule: &str| {
         json!({"metadata": {"name": "c"}, "spec": {
@@ -239,7 +245,11 @@ fn suspended_jobs(job: &Value) {
         merge(&mut new, &change);
         let mut causes = Causes::default();
         problems_of_update(&resource("jobs"), None, &old, &new, &mut causes);
-        assert_eq!(told(causes).is_empty(), is_allowed, "{suspend} {status}");
+        assert_eq!(
+            texts_of(causes).is_empty(),
+            is_allowed,
+            "{suspend} {status}"
+        );
     }
 }
 
@@ -457,19 +467,19 @@ fn policies() {
     );
 }
 
-/// What a hostile body holds is told a hundred times at most, and never at full length.
+/// At most a hundred problems of a body are reported, with truncated values.
 #[test]
-fn of_many_faults_only_some_are_told() {
+fn number_of_reported_causes_is_limited() {
     let bad = json!({"name": "x".repeat(10_000), "image": ""});
     let many = pod(json!({"containers": vec![bad; 1_000]}));
     let resource = resource("pods");
     let mut causes = Causes::default();
     problems_of_new(&resource, &made(&resource, many), &mut causes);
-    let told = told(causes);
-    assert_eq!(told.len(), Causes::MAX + 1);
+    let texts = texts_of(causes);
+    assert_eq!(texts.len(), Causes::MAX + 1);
     assert!(
-        told.iter().all(|cause| cause.len() < 2_000),
+        texts.iter().all(|cause| cause.len() < 2_000),
         "{}",
-        told[0].len()
+        texts[0].len()
     );
 }

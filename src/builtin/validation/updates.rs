@@ -10,19 +10,19 @@ use crate::registry::Resource;
 use crate::registry::fields::{Fields, flag, is_unset, object, text};
 use crate::schema::Quantity;
 
-/// How a change of a field that does not change is told.
+/// The cause of a change of an immutable field.
 #[derive(Debug, Clone, Copy)]
-enum Told {
-    /// As a bad value, with this.
+enum ImmutableError {
+    /// `Invalid value`, with this message.
     Invalid(&'static str),
-    /// As a bad deed, with this.
+    /// `Forbidden`, with this message.
     Forbidden(&'static str),
 }
 
-const FIXED: Told = Told::Invalid(IMMUTABLE);
+const FIXED: ImmutableError = ImmutableError::Invalid(IMMUTABLE);
 
-/// Group, plural, and what of it does not change.
-type Line = (&'static str, &'static str, &'static str, Told);
+/// Group, plural, immutable field, cause.
+type Line = (&'static str, &'static str, &'static str, ImmutableError);
 
 #[rustfmt::skip]
 const LINES: &[Line] = &[
@@ -38,11 +38,11 @@ const LINES: &[Line] = &[
     ("networking.k8s.io", "ipaddresses", "spec.parentRef", FIXED),
     ("networking.k8s.io", "servicecidrs", "spec.cidrs", FIXED),
     ("node.k8s.io", "runtimeclasses", "handler", FIXED),
-    ("rbac.authorization.k8s.io", "clusterrolebindings", "roleRef", Told::Invalid("cannot change roleRef")),
-    ("rbac.authorization.k8s.io", "rolebindings", "roleRef", Told::Invalid("cannot change roleRef")),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", "roleRef", ImmutableError::Invalid("cannot change roleRef")),
+    ("rbac.authorization.k8s.io", "rolebindings", "roleRef", ImmutableError::Invalid("cannot change roleRef")),
     ("resource.k8s.io", "resourceclaims", "spec", FIXED),
     ("resource.k8s.io", "resourceclaimtemplates", "spec", FIXED),
-    ("scheduling.k8s.io", "priorityclasses", "value", Told::Forbidden("may not be changed in an update.")),
+    ("scheduling.k8s.io", "priorityclasses", "value", ImmutableError::Forbidden("may not be changed in an update.")),
     ("scheduling.k8s.io", "priorityclasses", "preemptionPolicy", FIXED),
     ("storage.k8s.io", "csidrivers", "spec.attachRequired", FIXED),
     ("storage.k8s.io", "csidrivers", "spec.volumeLifecycleModes", FIXED),
@@ -53,8 +53,8 @@ const LINES: &[Line] = &[
     ("storage.k8s.io", "storageclasses", "reclaimPolicy", FIXED),
     ("storage.k8s.io", "storageclasses", "volumeBindingMode", FIXED),
     ("storage.k8s.io", "volumeattachments", "spec", FIXED),
-    ("storage.k8s.io", "volumeattributesclasses", "driverName", Told::Forbidden("updates to driverName are forbidden.")),
-    ("storage.k8s.io", "volumeattributesclasses", "parameters", Told::Forbidden("updates to parameters are forbidden.")),
+    ("storage.k8s.io", "volumeattributesclasses", "driverName", ImmutableError::Forbidden("updates to driverName are forbidden.")),
+    ("storage.k8s.io", "volumeattributesclasses", "parameters", ImmutableError::Forbidden("updates to parameters are forbidden.")),
 ];
 
 /// What a stateful set may change.
@@ -69,9 +69,9 @@ const SET_CHANGES: &[&str] = &[
 ];
 
 pub(super) fn update(resource: &Resource, old: &Fields, new: &Fields, causes: &mut Causes) {
-    for (group, plural, path, told) in LINES {
+    for (group, plural, path, error) in LINES {
         if resource.is(group, plural) {
-            fixed(path, *told, old, new, causes);
+            fixed(path, *error, old, new, causes);
         }
     }
     match (&*resource.group, &*resource.plural) {
@@ -92,7 +92,13 @@ pub(super) fn update(resource: &Resource, old: &Fields, new: &Fields, causes: &m
     }
 }
 
-fn fixed(path: &'static str, told: Told, old: &Fields, new: &Fields, causes: &mut Causes) {
+fn fixed(
+    path: &'static str,
+    error: ImmutableError,
+    old: &Fields,
+    new: &Fields,
+    causes: &mut Causes,
+) {
     let find = |fields: &Fields| -> Option<Value> {
         let mut parts = path.split('.');
         let top = fields.get(parts.next()?);
@@ -103,9 +109,11 @@ fn fixed(path: &'static str, told: Told, old: &Fields, new: &Fields, causes: &mu
     if before == now {
         return;
     }
-    match told {
-        Told::Invalid(why) => causes.invalid(&Path::Top(path), now.unwrap_or(Value::Null), why),
-        Told::Forbidden(why) => causes.forbidden(&Path::Top(path), why),
+    match error {
+        ImmutableError::Invalid(why) => {
+            causes.invalid(&Path::Top(path), now.unwrap_or(Value::Null), why)
+        }
+        ImmutableError::Forbidden(why) => causes.forbidden(&Path::Top(path), why),
     }
 }
 
@@ -156,7 +164,7 @@ fn volume(old: &Fields, new: &Fields, causes: &mut Causes) {
     }
 }
 
-/// A claim gets its volume once, and may ask for more room when it has one.
+/// A claim gets its volume once, and may request more capacity when it has one.
 fn claim(old: &Fields, new: &Fields, causes: &mut Causes) {
     let bound = object(old, "status").is_some_and(|status| text(status, "phase") == "Bound");
     let (Some(before), Some(now)) = (object(old, "spec"), object(new, "spec")) else {

@@ -4,11 +4,11 @@ use super::*;
 
 #[test]
 fn pods() {
-    let wanted = json!({"enableServiceLinks": true});
+    let expected = json!({"enableServiceLinks": true});
     check(
         "pods",
         json!({"spec": {"containers": [{"name": "c", "image": "i:1"}]}}),
-        json!({"spec": with(pod_spec(), wanted)}),
+        json!({"spec": with(pod_spec(), expected)}),
     );
     // The old name of the account counts.
     let sent = json!({
@@ -16,7 +16,7 @@ fn pods() {
         "tolerations": [{"operator": "Exists"}], "restartPolicy": "Never", "dnsPolicy": null,
         "enableServiceLinks": false, "terminationGracePeriodSeconds": 0,
     });
-    let wanted = json!({
+    let expected = json!({
         "serviceAccount": "robot", "serviceAccountName": "robot", "enableServiceLinks": false,
         "tolerations": [{"operator": "Exists"}], "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
@@ -24,7 +24,7 @@ fn pods() {
     check(
         "pods",
         json!({"spec": sent}),
-        json!({"spec": with(pod_spec(), wanted)}),
+        json!({"spec": with(pod_spec(), expected)}),
     );
 }
 
@@ -40,7 +40,7 @@ fn containers() {
         "lifecycle": {"preStop": {"httpGet": {"port": 1, "path": "/bye"}}},
     }]});
     let found = defaulted("pods", json!({"spec": sent}));
-    let wanted = json!({
+    let expected = json!({
         "name": "c", "image": "i", "imagePullPolicy": "Always",
         "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
         "ports": [
@@ -64,7 +64,7 @@ fn containers() {
         },
         "lifecycle": {"preStop": {"httpGet": {"port": 1, "path": "/bye", "scheme": "HTTP"}}},
     });
-    assert_eq!(found["spec"]["containers"][0], wanted);
+    assert_eq!(found["spec"]["containers"][0], expected);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn volumes() {
         {"name": "g", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
     ]});
     let found = defaulted("pods", json!({"spec": sent}));
-    let wanted = json!([
+    let expected = json!([
         {"name": "a", "emptyDir": {}},
         {"name": "b", "configMap": {"name": "m", "defaultMode": 420}},
         {"name": "c", "secret": {"secretName": "s", "defaultMode": 0}},
@@ -119,5 +119,5 @@ fn volumes() {
             "spec": {"volumeMode": "Filesystem"},
         }}},
     ]);
-    assert_eq!(found["spec"]["volumes"], wanted);
+    assert_eq!(found["spec"]["volumes"], expected);
 }

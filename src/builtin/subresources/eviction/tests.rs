@@ -37,8 +37,8 @@ fn refusal(budget: &PodDisruptionBudget) -> (Vec<String>, u16) {
                     .iter()
                     .all(|cause| cause.reason == "DisruptionBudget")
             );
-            let told = causes.into_iter().map(|cause| cause.message);
-            (told.collect(), retry_after_seconds)
+            let texts = causes.into_iter().map(|cause| cause.message);
+            (texts.collect(), retry_after_seconds)
         }
         other => (vec![other.to_string()], 0),
     }
@@ -47,20 +47,20 @@ fn refusal(budget: &PodDisruptionBudget) -> (Vec<String>, u16) {
 #[test]
 fn a_budget_gives_what_it_has() {
     check("b", &with_status(json!({"disruptionsAllowed": 1}))).unwrap();
-    let (told, again) = refusal(&with_status(json!({"disruptionsAllowed": 0})));
+    let (texts, again) = refusal(&with_status(json!({"disruptionsAllowed": 0})));
     let why = "The disruption budget b needs 2 healthy pods and has 1 currently";
-    assert_eq!((told, again), (vec![why.to_owned()], 0));
+    assert_eq!((texts, again), (vec![why.to_owned()], 0));
     let mut new = with_status(json!({"disruptionsAllowed": 1}));
     new.metadata.generation = Some(2);
-    let (told, again) = refusal(&new);
+    let (texts, again) = refusal(&new);
     let why = "The disruption budget b is still being processed by the server.";
-    assert_eq!((told, again), (vec![why.to_owned()], 10));
+    assert_eq!((texts, again), (vec![why.to_owned()], 10));
     let unseen = budget(json!({"metadata": {"generation": 1}}));
     assert_eq!(refusal(&unseen).1, 10);
-    let (told, _) = refusal(&with_status(json!({"disruptionsAllowed": -1})));
+    let (texts, _) = refusal(&with_status(json!({"disruptionsAllowed": -1})));
     assert!(
-        told[0].ends_with("is forbidden: pdb disruptions allowed is negative"),
-        "{told:?}"
+        texts[0].ends_with("is forbidden: pdb disruptions allowed is negative"),
+        "{texts:?}"
     );
     let many: serde_json::Map<String, Value> = (0..=DISRUPTED_PODS_MAX)
         .map(|n| (format!("p{n}"), "2026-01-01T00:00:00Z".into()))
@@ -70,7 +70,7 @@ fn a_budget_gives_what_it_has() {
 }
 
 #[test]
-fn a_pod_that_is_not_ready_may_be_let_go() {
+fn unready_pod_can_be_evicted() {
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     let healthy = with_status(json!({"disruptionsAllowed": 0, "currentHealthy": 2}));
@@ -97,20 +97,20 @@ fn a_pod_that_is_not_ready_may_be_let_go() {
 
 #[test]
 fn the_options_of_the_delete_come_with_the_eviction() {
-    let told = |eviction: Value, dry_run| delete_options(&eviction, dry_run);
-    let options = told(
+    let texts_of = |eviction: Value, dry_run| delete_options(&eviction, dry_run);
+    let options = texts_of(
         json!({"deleteOptions": {"gracePeriodSeconds": 5, "dryRun": null}}),
         true,
     );
     let options = options.unwrap();
     assert_eq!(options.grace_period_seconds, Some(5));
     assert_eq!(options.dry_run, ["All"]);
-    assert!(told(json!({}), false).unwrap().dry_run.is_empty());
+    assert!(texts_of(json!({}), false).unwrap().dry_run.is_empty());
     let own = json!({"deleteOptions": {"dryRun": ["All"]}});
-    assert_eq!(told(own, false).unwrap().dry_run, ["All"]);
+    assert_eq!(texts_of(own, false).unwrap().dry_run, ["All"]);
     let other = json!({"deleteOptions": {"dryRun": ["Some"]}});
-    let error = told(other, true).unwrap_err().to_string();
+    let error = texts_of(other, true).unwrap_err().to_string();
     assert!(error.starts_with("Non-matching dry-run options"), "{error}");
-    let wrong = told(json!({"deleteOptions": {"gracePeriodSeconds": "x"}}), false);
+    let wrong = texts_of(json!({"deleteOptions": {"gracePeriodSeconds": "x"}}), false);
     assert!(matches!(wrong, Err(ApiError::BadRequest(_))), "{wrong:?}");
 }

@@ -1,10 +1,10 @@
-//! What is told of requests for certificates and of what is decided about them.
+//! Tests of the validation of certificate requests and of their approval.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-fn told(check: impl FnOnce(&mut Causes)) -> Vec<String> {
+fn texts_of(check: impl FnOnce(&mut Causes)) -> Vec<String> {
     let mut causes = Causes::default();
     check(&mut causes);
     let causes = causes.into_vec().into_iter();
@@ -15,7 +15,7 @@ fn told(check: impl FnOnce(&mut Causes)) -> Vec<String> {
 
 fn of_new(spec: Value) -> Vec<String> {
     let object = json!({ "spec": spec });
-    told(|causes| request(object.as_object().unwrap(), causes))
+    texts_of(|causes| request(object.as_object().unwrap(), causes))
 }
 
 fn good() -> Value {
@@ -53,8 +53,8 @@ fn a_request_is_signed_with_any_key_that_go_knows() {
         let forged = format!(
             "-----BEGIN CERTIFICATE REQUEST-----\n{forged}\n-----END CERTIFICATE REQUEST-----\n"
         );
-        let told = with(&forged);
-        assert!(told[0].contains("signature"), "{algorithm:?}: {told:?}");
+        let texts = with(&forged);
+        assert!(texts[0].contains("signature"), "{algorithm:?}: {texts:?}");
     }
     for made_by_openssl in [RSA_1024, P256_SHA512, P384_SHA512] {
         assert_eq!(with(made_by_openssl), [""; 0]);
@@ -135,7 +135,7 @@ fn a_request_is_signed_and_says_what_for() {
 fn of_update(part: Option<&str>, old: Value, new: Value) -> Vec<String> {
     let wrap = |status| json!({ "status": status });
     let (old, new) = (wrap(old), wrap(new));
-    told(|causes| {
+    texts_of(|causes| {
         update(
             part,
             old.as_object().unwrap(),

@@ -30,7 +30,7 @@ fn what_containers_may_is_consistent() {
 #[test]
 fn profiles_say_what_they_are() {
     let at = "spec.containers[0].securityContext";
-    for (profile, wanted) in [
+    for (profile, expected) in [
         (
             json!({"seccompProfile": {"type": "Localhost"}}),
             "seccompProfile.localhostProfile: Required value: must be set when seccomp type is \
@@ -59,7 +59,7 @@ fn profiles_say_what_they_are() {
         check(
             "pods",
             pod_with(profile, json!({})),
-            &[&format!("{at}.{wanted}")],
+            &[&format!("{at}.{expected}")],
         );
     }
     let fine = json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "a/b"},
@@ -68,7 +68,7 @@ fn profiles_say_what_they_are() {
 }
 
 #[test]
-fn a_pod_has_room_for_its_containers() {
+fn pod_resources_cover_its_containers() {
     let container = |name: &str| {
         json!({"name": name, "image": "i", "resources": {"requests": {"cpu": "600m"},
             "limits": {"cpu": "2"}}})

@@ -225,9 +225,9 @@ fn what_a_running_pod_is_resized_to() {
             Some("requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0"),
         ),
     ] {
-        let told = problem.map(|problem| format!("{at}.{problem}"));
-        let told: Vec<&str> = told.iter().map(String::as_str).collect();
-        check_write("pods", Some("resize"), old.clone(), with(requests), &told);
+        let texts = problem.map(|problem| format!("{at}.{problem}"));
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        check_write("pods", Some("resize"), old.clone(), with(requests), &texts);
     }
 }
 
@@ -285,13 +285,13 @@ fn annotations_that_kubelets_obey_do_not_change() {
     let same = patch("other", json!("b"));
     check_update("pods", old.clone(), same, &[]);
     for value in [json!("unconfined"), json!(null)] {
-        let wanted = format!("{} remove or update AppArmor annotations", at(APP_ARMOR));
-        check_update("pods", old.clone(), patch(APP_ARMOR, value), &[&wanted]);
+        let expected = format!("{} remove or update AppArmor annotations", at(APP_ARMOR));
+        check_update("pods", old.clone(), patch(APP_ARMOR, value), &[&expected]);
     }
-    let wanted = format!("{} add AppArmor annotations", at(APP_ARMOR));
+    let expected = format!("{} add AppArmor annotations", at(APP_ARMOR));
     let old = annotated(json!({}));
     let added = patch(APP_ARMOR, json!("unconfined"));
-    check_update("pods", old.clone(), added, &[&wanted]);
+    check_update("pods", old.clone(), added, &[&expected]);
     let at = |name: &str| format!("metadata.annotations[{name}]: Invalid value:");
     let unplaced = format!(
         "{} \"x\": must set spec.nodeName if mirror pod annotation is set",
@@ -313,7 +313,7 @@ fn annotations_that_kubelets_obey_do_not_change() {
     const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     check("pods", annotated(json!({COST: "-7"})), &[]);
     for cost in ["+7", "07", "", "7000000000"] {
-        let wanted = format!("{} \"{cost}\": must be a 32bit integer", at(COST));
-        check("pods", annotated(json!({COST: cost})), &[&wanted]);
+        let expected = format!("{} \"{cost}\": must be a 32bit integer", at(COST));
+        check("pods", annotated(json!({COST: cost})), &[&expected]);
     }
 }

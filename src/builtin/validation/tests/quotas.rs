@@ -6,11 +6,11 @@ fn quota(spec: Value) -> Value {
     json!({"metadata": {"name": "q"}, "spec": spec})
 }
 
-fn check_spec(spec: Value, wanted: &[&str]) {
-    check("resourcequotas", quota(spec), wanted);
+fn check_spec(spec: Value, expected: &[&str]) {
+    check("resourcequotas", quota(spec), expected);
 }
 
-/// A quota with a limit that nobody counts was stored, and looked as if it were enforced.
+/// A quota with a limit that no evaluator counts was stored, and looked as if it were enforced.
 #[test]
 fn limits_are_of_what_is_counted() {
     for name in [
@@ -42,8 +42,8 @@ fn limits_are_of_what_is_counted() {
     );
     check_spec(json!({"hard": {"cpu": "1500m"}}), &[]);
     for name in ["services", "count/pods", "example.com/gpu"] {
-        let wanted = format!("{}\"1500m\": must be an integer", at(name));
-        check_spec(json!({"hard": {name: "1500m"}}), &[&wanted]);
+        let expected = format!("{}\"1500m\": must be an integer", at(name));
+        check_spec(json!({"hard": {name: "1500m"}}), &[&expected]);
     }
 }
 
@@ -52,7 +52,7 @@ fn scopes_are_those_of_the_limited_objects() {
     let pods = |scopes: Value| json!({"hard": {"pods": "1"}, "scopes": scopes});
     check_spec(pods(json!(["BestEffort", "Terminating"])), &[]);
     let at = "spec.scopes: Invalid value: ";
-    for (spec, wanted) in [
+    for (spec, expected) in [
         (pods(json!(["Best"])), r#"["Best"]: unsupported scope"#),
         (
             pods(json!(["Terminating", "NotTerminating"])),
@@ -67,7 +67,7 @@ fn scopes_are_those_of_the_limited_objects() {
             r#"["Terminating"]: unsupported scope applied to resource"#,
         ),
     ] {
-        check_spec(spec, &[&format!("{at}{wanted}")]);
+        check_spec(spec, &[&format!("{at}{expected}")]);
     }
 }
 
@@ -78,7 +78,7 @@ fn scope_selectors_are_complete() {
     let good = expression("PriorityClass", "In", json!(["high"]));
     check_spec(select(good), &[]);
     let at = "spec.scopeSelector.matchExpressions";
-    for (scope, operator, values, wanted) in [
+    for (scope, operator, values, expected) in [
         (
             "PriorityClass",
             "In",
@@ -112,7 +112,7 @@ fn scope_selectors_are_complete() {
         ),
     ] {
         let expression = expression(scope, operator, values);
-        check_spec(select(expression), &[&format!("{at}.{wanted}")]);
+        check_spec(select(expression), &[&format!("{at}.{expected}")]);
     }
 }
 
@@ -123,6 +123,6 @@ fn scopes_do_not_change() {
     let same = json!({"spec": {"scopes": ["Terminating", "BestEffort"]}});
     check_update("resourcequotas", old.clone(), same, &[]);
     let other = json!({"spec": {"scopes": ["BestEffort"]}});
-    let wanted = r#"spec.scopes: Invalid value: ["BestEffort"]: field is immutable"#;
-    check_update("resourcequotas", old, other, &[wanted]);
+    let expected = r#"spec.scopes: Invalid value: ["BestEffort"]: field is immutable"#;
+    check_update("resourcequotas", old, other, &[expected]);
 }

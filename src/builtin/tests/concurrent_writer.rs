@@ -1,5 +1,5 @@
-//! A storage that meddles as a test says: another writer that is always a moment faster, and a
-//! watch that stands still, so that a cache is as stale as the test needs.
+//! A storage with a concurrent writer that writes before each write of the test, and with a watch that can be frozen,
+//! so that a cache is as stale as the test needs.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::storage::memory::Memory;
 use crate::storage::*;
 
 #[derive(Debug)]
-pub(crate) struct Meddler {
+pub(crate) struct ConcurrentWriter {
     inner: std::sync::Arc<Memory>,
     /// Written, one before each put or delete that comes, whatever is there.
     pub(crate) before_writes: Mutex<VecDeque<Before>>,
@@ -39,7 +39,7 @@ pub(crate) enum Before {
     Delete(&'static str),
 }
 
-impl Meddler {
+impl ConcurrentWriter {
     pub(crate) fn new(inner: std::sync::Arc<Memory>) -> Self {
         Self {
             inner,
@@ -71,8 +71,8 @@ impl Meddler {
         self.frozen.send_replace(Some(prefix));
     }
 
-    /// Does what another writer does, past all counters.
-    pub(crate) async fn meddle(&self, before: Before) {
+    /// Writes as a concurrent writer, without counting.
+    pub(crate) async fn write_concurrently(&self, before: Before) {
         let (Before::Put(key, _) | Before::Delete(key)) = &before;
         let key = StorageKey::new(key).unwrap();
         let (stored, _) = self.inner.get(&key).await.unwrap();
@@ -99,17 +99,17 @@ impl Meddler {
         assert!(matches!(outcome, Ok(Outcome::Done(_))), "{outcome:?}");
     }
 
-    async fn meddle_before_write(&self) {
+    async fn run_concurrent_write(&self) {
         *self.writes.lock() += 1;
         let before = self.before_writes.lock().pop_front();
         if let Some(before) = before {
-            self.meddle(before).await;
+            self.write_concurrently(before).await;
         }
     }
 }
 
 #[async_trait]
-impl Storage for Meddler {
+impl Storage for ConcurrentWriter {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -138,7 +138,7 @@ impl Storage for Meddler {
                 return Ok(Outcome::Refused(None));
             }
         }
-        self.meddle_before_write().await;
+        self.run_concurrent_write().await;
         let key = put.key.clone();
         self.let_others_run().await;
         let outcome = self.inner.put(put).await;
@@ -155,7 +155,7 @@ impl Storage for Meddler {
         key: &StorageKey,
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError> {
-        self.meddle_before_write().await;
+        self.run_concurrent_write().await;
         self.let_others_run().await;
         let outcome = self.inner.delete(key, expect).await;
         self.let_others_run().await;
@@ -172,8 +172,9 @@ impl Storage for Meddler {
         let batches = watch.batches.then(move |batch| {
             let (mut frozen, prefix) = (frozen.clone(), prefix.clone());
             async move {
-                let told = |frozen: &Option<&str>| frozen.is_none_or(|at| !prefix.starts_with(at));
-                frozen.wait_for(told).await.unwrap();
+                let is_thawed =
+                    |frozen: &Option<&str>| frozen.is_none_or(|at| !prefix.starts_with(at));
+                frozen.wait_for(is_thawed).await.unwrap();
                 batch
             }
         });
