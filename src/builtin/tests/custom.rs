@@ -58,6 +58,17 @@ impl Fixture {
             .expect("in vain")
     }
 
+    async fn until_terminating(&self, path: &str) {
+        let waiting = async {
+            while !self.get(path).await["metadata"]["deletionTimestamp"].is_string() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting)
+            .await
+            .expect("the object is marked as terminating");
+    }
+
     async fn until_gone(&self, path: &str) {
         let waiting = async {
             while !matches!(self.try_get(path).await, Err(e) if e.is_not_found()) {
@@ -196,8 +207,8 @@ async fn a_definition_goes_after_its_objects() {
     );
     f.until_gone("foos/a").await;
     f.until_gone("foos/b").await;
-    let held = f.get("foos/held").await;
-    assert!(held["metadata"]["deletionTimestamp"].is_string());
+    // The objects are deleted concurrently.
+    f.until_terminating("foos/held").await;
     let now = f.get("customresourcedefinitions/foos.example.com").await;
     assert_eq!(
         condition(&now, "Terminating"),
