@@ -11,6 +11,7 @@
 pub(crate) mod autoscalers;
 pub(crate) mod component_statuses;
 mod defaults;
+pub(crate) mod dependencies;
 pub(crate) mod events;
 mod kubernetes_service;
 mod prepare;

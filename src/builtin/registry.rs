@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::table::{self, Dependencies};
+use super::dependencies::Dependencies;
+use super::table;
 use super::{component_statuses, subresources, webhook_endpoints};
 use crate::admission::{EnabledPlugins, PluginConfigurations};
 use crate::apiextensions::CustomResources;
@@ -58,8 +59,8 @@ pub fn new_registry_with_config(
         service_ranges: config.service_ranges,
         ..Dependencies::default()
     };
-    let mut virtual_resources = subresources::questions();
-    virtual_resources.push(component_statuses::resource());
+    let mut virtual_resources = subresources::questions(table::is_kind);
+    virtual_resources.push(component_statuses::resource(table::is_kind));
     let stored = table::resources(&dependencies);
     let parts = Parts {
         resources: subresources::among(&stored, &virtual_resources),

@@ -3,6 +3,7 @@
 //! not Rust: names that macros build escape them.
 
 mod import_cycles;
+mod module_layout;
 mod retired_words;
 
 use std::fmt::Write as _;

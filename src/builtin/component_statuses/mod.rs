@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use self::probe::Health;
-use super::strategies::Builtin;
+use super::strategies::{Builtin, IsKnownKind};
 use crate::api::{ListOptions, Object, ResourceVersion};
 use crate::cacher::ObjectList;
 use crate::registry::{ApiError, Resource, Target, predicate, response};
@@ -33,8 +33,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 /// What upstream's 404 calls the resource.
 const SINGULAR: &str = "componentstatus";
 
-/// The resource: it can be read, and nothing else.
-pub(crate) fn resource() -> Arc<Resource> {
+/// Returns the resource, which is read-only.
+pub(super) fn resource(is_known_kind: IsKnownKind) -> Arc<Resource> {
     Arc::new(Resource {
         group: String::new(),
         version: "v1".to_owned(),
@@ -52,6 +52,7 @@ pub(crate) fn resource() -> Arc<Resource> {
         strategy: Arc::new(Builtin::new(
             ("", "v1", "componentstatuses"),
             Rules::DEFAULT,
+            is_known_kind,
             Arc::new(ComponentStatuses),
         )),
     })

@@ -4,10 +4,11 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{
-    Printer, at, balancer_addresses, condition, created, items, joined, label_map, members, name,
-    number, text, text_or,
+use super::cells::{
+    at, balancer_addresses, condition, created, items, joined, label_map, members, name, number,
+    text, text_or,
 };
+use super::printer::Printer;
 use crate::registry::age::{age, time};
 use crate::registry::table_columns::{AGE, NAME, NAME_DESCRIPTION, TableColumn};
 

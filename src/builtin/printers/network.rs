@@ -3,9 +3,10 @@
 
 use serde_json::Value;
 
-use super::{
-    Printer, at, balancer_addresses, created, items, joined, name, number, selector, text, text_or,
+use super::cells::{
+    at, balancer_addresses, created, items, joined, name, number, selector, text, text_or,
 };
+use super::printer::Printer;
 use crate::registry::table_columns::{AGE, NAME, TableColumn};
 
 /// How many addresses, hosts or ports are shown.

@@ -4,10 +4,10 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{
-    Printer, at, condition, count, created, items, joined, name, number, quantity, selector, text,
-    text_or,
+use super::cells::{
+    at, condition, count, created, items, joined, name, number, quantity, selector, text, text_or,
 };
+use super::printer::Printer;
 use crate::registry::age::human_duration;
 use crate::registry::table_columns::{AGE, NAME, TableColumn};
 

@@ -5,10 +5,11 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{
-    Printer, at, count, created, flag, items, joined, label_map, name, number, quantity, selector,
-    text, text_or,
+use super::cells::{
+    at, count, created, flag, items, joined, label_map, name, number, quantity, selector, text,
+    text_or,
 };
+use super::printer::Printer;
 use crate::registry::age::{age, time};
 use crate::registry::table_columns::{AGE, NAME, TableColumn};
 

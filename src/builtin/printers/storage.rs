@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use super::{Printer, at, count, created, items, joined, name, quantity, text, text_or};
+use super::cells::{at, count, created, items, joined, name, quantity, text, text_or};
+use super::printer::Printer;
 use crate::registry::table_columns::{AGE, NAME, TableColumn};
 
 const VOLUME_MODE: TableColumn =

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::cells::{at, condition, created, items, name, number, selector, text, text_or};
+use super::printer::Printer;
 use super::replicas::{CONTAINERS, IMAGES, SELECTOR, template};
-use super::{Printer, at, condition, created, items, name, number, selector, text, text_or};
 use crate::registry::age::{age, between, human_duration, time};
 use crate::registry::table_columns::{AGE, NAME, TableColumn};
 

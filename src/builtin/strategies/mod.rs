@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use self::versions::VersionPair;
-use super::table::{self, Dependencies};
+use super::dependencies::Dependencies;
 use super::{default, prepare_create, printers, validation};
 use crate::admission::ConfigurationKind;
 use crate::admission::types::Kinds;
@@ -27,11 +27,15 @@ use crate::registry::{Grace, Plain, Resource, Rules, SchemaValidator, Strategy, 
 use crate::schema::Types;
 use crate::services::ServiceStrategy;
 
+/// Returns true if this group and version have this kind, or it is the list of one of their kinds.
+pub(super) type IsKnownKind = fn(group: &str, version: &str, kind: &str) -> bool;
+
 /// The strategy of a built-in resource.
 #[derive(Debug)]
 pub(super) struct Builtin {
     rules: Rules,
     printer: &'static printers::Printer,
+    is_known_kind: IsKnownKind,
     /// The two representations of its objects, if they have two.
     versions: Option<(&'static VersionPair, bool)>,
     /// What the resource has beside what built-in resources share.
@@ -76,10 +80,12 @@ impl Builtin {
     pub(super) fn new(
         (group, version, plural): (&str, &str, &str),
         rules: Rules,
+        is_known_kind: IsKnownKind,
         own: Arc<dyn Strategy>,
     ) -> Self {
         Self {
             rules,
+            is_known_kind,
             printer: printers::printer(group, plural),
             versions: VersionPair::of(group, version, plural),
             own,
@@ -102,7 +108,7 @@ impl Strategy for Builtin {
     }
 
     fn is_known_kind(&self, group: &str, version: &str, kind: &str) -> bool {
-        table::is_kind(group, version, kind)
+        (self.is_known_kind)(group, version, kind)
     }
 
     fn unknown_field_label(&self, resource: &Resource, label: &str) -> String {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::strategies::Builtin;
+use super::strategies::{Builtin, IsKnownKind};
 use crate::api::WriteOptions;
 use crate::auth::TokenAuthenticator;
 use crate::registry::{ApiError, BodyKind, Posted, Registry, Resource, Subresource, Target};
@@ -162,8 +162,8 @@ pub(crate) fn is_question(group: &str, version: &str, kind: &str) -> bool {
             || group.is_empty() && common.contains(&kind))
 }
 
-/// The resources that are created and never stored.
-pub(crate) fn questions() -> Vec<Arc<Resource>> {
+/// Returns the resources that are created and never stored.
+pub(super) fn questions(is_known_kind: IsKnownKind) -> Vec<Arc<Resource>> {
     let resource = |&(group, plural, kind, namespaced): &(&str, &str, &str, bool)| {
         Arc::new(Resource {
             group: group.to_owned(),
@@ -182,6 +182,7 @@ pub(crate) fn questions() -> Vec<Arc<Resource>> {
             strategy: Arc::new(Builtin::new(
                 (group, "v1", plural),
                 Rules::DEFAULT,
+                is_known_kind,
                 Arc::new(Plain),
             )),
         })

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::dependencies::Dependencies;
 use super::strategies::{self, Builtin};
 use super::subresources;
 use crate::api::{ColumnSet, FieldColumn, FieldRef};
-use crate::apiextensions::Definitions;
 use crate::registry::Resource;
 use crate::registry::Rules;
 use crate::registry::names::NameRule;
-use crate::services::ServiceRanges;
 
 /// One line of the table.
 struct Row {
@@ -65,15 +64,6 @@ use Flag::{
 
 /// How long storage retains an event; upstream's default.
 const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
-
-/// What the strategies of built-in resources depend on.
-#[derive(Debug, Default)]
-pub(crate) struct Dependencies {
-    /// The ranges that services get their addresses from.
-    pub(crate) service_ranges: ServiceRanges,
-    /// The state of the custom resources.
-    pub(crate) definitions: Arc<Definitions>,
-}
 
 /// A group, in a version.
 struct Group {
@@ -334,6 +324,7 @@ fn resource(group: &'static Group, row: &'static Row, dependencies: &Dependencie
         strategy: Arc::new(Builtin::new(
             (group.name, group.version, row.plural),
             rules(group, row),
+            is_kind,
             strategies::of(group.name, row.plural, dependencies),
         )),
     }

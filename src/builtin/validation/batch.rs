@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use super::Causes;
-use super::containers::objects;
+use super::members::objects;
+use super::members::{not_negative, one_of, required_one_of};
 use super::path::Path;
 use super::text as rules;
 use super::text::IMMUTABLE;
-use super::{cron, not_negative, one_of, pods, required_one_of, selectors, workloads};
+use super::{cron, pods, selectors, workloads};
 use crate::builtin::prepare::JOB_LABELS;
 use crate::registry::fields::{Fields, flag, is_unset, items, list, number, object, text};
 

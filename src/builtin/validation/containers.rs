@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::Causes;
+use super::members::{numbered, objects, required_one_of};
 use super::path::Path;
 use super::text as rules;
 use super::text::NOT_NEGATIVE;
-use super::{required_one_of, resources, restart_rules, security};
+use super::{resources, restart_rules, security};
 use crate::registry::fields::{Fields, is_unset, list, number, object, text};
 
 pub(super) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
@@ -147,12 +148,6 @@ fn not_ephemeral(container: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// The objects in a list, with their places.
-pub(super) fn objects(list: &[Value]) -> impl Iterator<Item = (usize, &Fields)> {
-    let list = list.iter().enumerate();
-    list.filter_map(|(index, item)| Some((index, item.as_object()?)))
-}
-
 fn common(container: &Fields, pod: &Pod<'_>, at: &Path<'_>, causes: &mut Causes) {
     let name = text(container, "name");
     match name {
@@ -207,14 +202,7 @@ fn ports(container: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// One cause for each of the problems that a number has.
-pub(super) fn numbered(at: &Path<'_>, number: i64, problems: Vec<String>, causes: &mut Causes) {
-    for problem in problems {
-        causes.invalid(at, number, &problem);
-    }
-}
-
-/// No port of the host is given away twice.
+/// Validates that no port of the host is used twice.
 fn host_ports(container: &Fields, taken: &mut HashSet<String>, at: &Path<'_>, causes: &mut Causes) {
     for (index, port) in objects(list(container, "ports")) {
         let Some(number) = number(port, "hostPort").filter(|n| *n != 0) else {

@@ -6,10 +6,11 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::Causes;
-use super::containers::objects;
+use super::members::objects;
+use super::members::one_of;
 use super::path::Path;
 use super::text as rules;
-use super::{one_of, resources, selectors};
+use super::{resources, selectors};
 use crate::registry::fields::{Fields, list, object, text};
 
 /// What a config map or a secret may hold, keys not counted.

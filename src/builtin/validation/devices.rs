@@ -2,7 +2,7 @@
 //! and are held here to the form that every reader expects.
 
 use super::Causes;
-use super::containers::objects;
+use super::members::objects;
 use super::path::Path;
 use crate::registry::fields::{Fields, list, object, text};
 

@@ -2,9 +2,9 @@
 //! are there for those who manage them.
 
 use super::Causes;
-use super::containers::objects;
+use super::members::objects;
+use super::members::required_one_of;
 use super::path::Path;
-use super::required_one_of;
 use super::text as rules;
 use crate::registry::fields::{Fields, list, number, object, text};
 

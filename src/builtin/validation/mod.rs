@@ -1,5 +1,5 @@
-//! What is wrong with an object of a built-in type: one cause a field, in upstream's words and order
-//! (`Validate*`). Amounts of work and of causes are bounded: who has heard a hundred causes hears no more.
+//! Validation of built-in types: one cause per field, with upstream's messages and in its order (`Validate*`). The work and
+//! the number of causes are bounded: after a hundred causes no more are added.
 
 mod batch;
 mod certificates;
@@ -8,6 +8,7 @@ mod core;
 mod cron;
 mod devices;
 mod flows;
+mod members;
 mod network;
 mod nodes;
 mod pod_annotations;
@@ -32,16 +33,16 @@ mod tests;
 use crate::registry::Causes;
 use crate::registry::Resource;
 use crate::registry::field_path as path;
-use crate::registry::fields::{Fields, number, text as text_of};
+use crate::registry::fields::Fields;
+use members::not_negative_top;
 use path::Path;
-use text::NOT_NEGATIVE;
 
-/// What is wrong with an object that is about to be made.
+/// Validates an object to be created.
 pub(super) fn new(resource: &Resource, object: &Fields, causes: &mut Causes) {
     any(resource, None, object, causes);
 }
 
-/// What is wrong with `new` as the successor of `old`, written to the object or to its subresource.
+/// Validates `new` as the update of `old`, written to the object or to its subresource.
 pub(super) fn update(
     resource: &Resource,
     subresource: Option<&str>,
@@ -67,7 +68,7 @@ pub(super) fn update(
     }
 }
 
-/// What holds for an object, new or not.
+/// Validates what holds for every object, new or not.
 fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut Causes) {
     match (&*resource.group, &*resource.plural) {
         ("", plural) => core_group(plural, old, object, causes),
@@ -85,7 +86,7 @@ fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut 
         ("policy", "poddisruptionbudgets") => policies::disruption_budget(object, causes),
         ("scheduling.k8s.io", "priorityclasses") => policies::priority_class(object, causes),
         ("rbac.authorization.k8s.io", plural) => policies::rbac(plural, object, causes),
-        // What it asks for does not change.
+        // The spec of a request is immutable.
         ("certificates.k8s.io", _) if old.is_none() => certificates::request(object, causes),
         ("coordination.k8s.io", "leases") => policies::lease(object, causes),
         ("node.k8s.io", "runtimeclasses") => policies::runtime_class(object, causes),
@@ -102,7 +103,6 @@ fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut 
 
 fn core_group(plural: &str, old: Option<&Fields>, object: &Fields, causes: &mut Causes) {
     match plural {
-        // What has changed in an old one was looked at by itself.
         "pods" => pods::pod(object, causes),
         "podtemplates" => {
             if let Some(template) = crate::registry::fields::object(object, "template") {
@@ -121,57 +121,5 @@ fn core_group(plural: &str, old: Option<&Fields>, object: &Fields, causes: &mut 
         "limitranges" => core::limit_range(object, causes),
         "events" if old.is_none() => core::event(object, causes),
         _ => {}
-    }
-}
-
-/// A text that must be one of a few.
-fn required_one_of(
-    fields: &Fields,
-    member: &str,
-    supported: &[&str],
-    at: &Path<'_>,
-    causes: &mut Causes,
-) {
-    match text_of(fields, member) {
-        "" => causes.required(&at.member(member), ""),
-        _ => one_of(fields, member, supported, at, causes),
-    }
-}
-
-/// A text that may be absent, or one of a few.
-fn one_of(fields: &Fields, member: &str, supported: &[&str], at: &Path<'_>, causes: &mut Causes) {
-    let given = text_of(fields, member);
-    if !given.is_empty() && !supported.contains(&given) {
-        causes.not_supported(&at.member(member), given, supported);
-    }
-}
-
-/// Numbers of zero or more.
-fn not_negative(fields: &Fields, members: &[&str], at: &Path<'_>, causes: &mut Causes) {
-    for member in members {
-        if let Some(number) = number(fields, member).filter(|number| *number < 0) {
-            causes.invalid(&at.member(member), number, NOT_NEGATIVE);
-        }
-    }
-}
-
-fn not_negative_top(fields: &Fields, member: &'static str, causes: &mut Causes) {
-    if let Some(number) = number(fields, member).filter(|number| *number < 0) {
-        causes.invalid(&Path::Top(member), number, NOT_NEGATIVE);
-    }
-}
-
-/// A number that may be absent, or in a range.
-fn nullable_range(
-    fields: &Fields,
-    member: &str,
-    min: i64,
-    max: i64,
-    at: &Path<'_>,
-    causes: &mut Causes,
-) {
-    if let Some(number) = number(fields, member) {
-        let problems = text::range(number, min, max);
-        containers::numbered(&at.member(member), number, problems, causes);
     }
 }

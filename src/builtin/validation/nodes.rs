@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::Causes;
-use super::containers::objects;
+use super::members::objects;
+use super::members::required_one_of;
 use super::path::Path;
-use super::required_one_of;
 use super::text as rules;
 use crate::registry::fields::{Fields, list, object, text};
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::Causes;
-use super::containers::objects;
+use super::members::objects;
 use super::path::Path;
 use crate::registry::fields::{Fields, list, object, text};
 

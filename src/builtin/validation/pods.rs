@@ -6,13 +6,11 @@ use serde_json::Value;
 
 use super::Causes;
 use super::containers;
-use super::containers::objects;
+use super::members::objects;
+use super::members::{nullable_range, one_of, required_one_of};
 use super::path::Path;
 use super::text as rules;
-use super::{
-    nullable_range, one_of, pod_annotations, required_one_of, resources, scheduling, security,
-    selectors, volumes,
-};
+use super::{pod_annotations, resources, scheduling, security, selectors, volumes};
 use crate::registry::fields::{Fields, flag, is_unset, list, number, object, text};
 
 const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];

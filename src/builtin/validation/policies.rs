@@ -4,11 +4,12 @@
 use serde_json::Value;
 
 use super::Causes;
-use super::containers::objects;
+use super::members::objects;
+use super::members::{not_negative, one_of};
 use super::path::Path;
+use super::selectors;
 use super::text as rules;
 use super::workloads::count_or_share;
-use super::{not_negative, one_of, selectors};
 use crate::registry::fields::{Fields, is_unset, list, number, object, text};
 
 const SPEC: Path<'static> = Path::Top("spec");
@@ -185,7 +186,7 @@ pub(super) fn disruption_budget(budget: &Fields, causes: &mut Causes) {
     }
     for member in ["minAvailable", "maxUnavailable"] {
         count_or_share(spec, member, &SPEC, causes);
-        if crate::builtin::validation::workloads::percentage(spec, member) > 100 {
+        if super::workloads::percentage(spec, member) > 100 {
             let why = "must not be greater than 100%";
             causes.invalid(&SPEC.member(member), text(spec, member), why);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Causes;
-use super::containers::objects;
+use super::members::objects;
 use super::path::Path;
 use super::resources;
 use super::text as rules;

@@ -1,7 +1,7 @@
 //! Validates the restart policy and the restart rules of a container (KEP-5307, KEP-5532).
 
 use super::Causes;
-use super::one_of;
+use super::members::one_of;
 use super::path::Path;
 use crate::registry::fields::{Fields, is_unset, list, object, text};
 

@@ -1,10 +1,11 @@
 //! What is wrong with where a pod wants to be: affinities, tolerations, spreading.
 
 use super::Causes;
-use super::containers::objects;
+use super::members::objects;
+use super::members::{one_of, required_one_of};
 use super::path::Path;
+use super::selectors;
 use super::text as rules;
-use super::{one_of, required_one_of, selectors};
 use crate::registry::fields::{Fields, list, number, object, text};
 
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];

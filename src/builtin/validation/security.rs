@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::Causes;
-use super::containers::numbered;
+use super::members::numbered;
+use super::members::{nullable_range, one_of};
 use super::path::Path;
 use super::text as rules;
-use super::{nullable_range, one_of};
 use crate::registry::fields::{Fields, flag, is_unset, list, text};
 
 const ID_MAX: i64 = i32::MAX as i64;
@@ -71,8 +71,7 @@ fn identities(context: &Fields, at: &Path<'_>, causes: &mut Causes) {
 fn sysctls(context: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let at = at.member("sysctls");
     let mut names = std::collections::HashSet::new();
-    for (index, sysctl) in crate::builtin::validation::containers::objects(list(context, "sysctls"))
-    {
+    for (index, sysctl) in super::members::objects(list(context, "sysctls")) {
         let at = at.item(index);
         let (at, name) = (at.member("name"), text(sysctl, "name"));
         if name.is_empty() {

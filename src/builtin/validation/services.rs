@@ -5,10 +5,13 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::Causes;
-use super::containers::{PROTOCOLS, numbered, objects, port_or_name};
+use super::containers::{PROTOCOLS, port_or_name};
+use super::members::numbered;
+use super::members::objects;
+use super::members::{one_of, required_one_of};
 use super::path::Path;
+use super::selectors;
 use super::text as rules;
-use super::{one_of, required_one_of, selectors};
 use crate::registry::fields::{Fields, is_unset, list, number, object, text};
 use crate::services::spec::{has_cluster_ip, is_external};
 

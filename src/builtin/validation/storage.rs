@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::Causes;
+use super::members::one_of;
 use super::path::Path;
 use super::text as rules;
-use super::{core, one_of, resources, scheduling};
+use super::{core, resources, scheduling};
 use crate::registry::fields::{Fields, list, object, text};
 
 /// Members of a persistent volume's spec that are no source of it.

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::Causes;
-use super::containers::{field_ref, objects};
+use super::containers::field_ref;
+use super::members::objects;
 use super::path::Path;
 use super::text as rules;
 use super::{core, resources};
@@ -116,7 +117,7 @@ fn known_source(name: &str, source: &Fields, at: &Path<'_>, causes: &mut Causes)
                 "FileOrCreate",
                 "Socket",
             ];
-            crate::builtin::validation::one_of(source, "type", types, at, causes);
+            super::members::one_of(source, "type", types, at, causes);
         }
         "nfs" if !text(source, "path").starts_with('/') => {
             causes.invalid(

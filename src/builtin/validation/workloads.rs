@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use super::Causes;
-use super::containers::objects;
+use super::members::not_negative;
+use super::members::objects;
 use super::path::Path;
 use super::text::NOT_NEGATIVE;
-use super::{core, not_negative, pods, selectors};
+use super::{core, pods, selectors};
 use crate::registry::fields::{Fields, list, number, object, text};
 
 const SPEC: Path<'static> = Path::Top("spec");
@@ -283,13 +284,7 @@ pub(super) fn stateful_set(object_: &Fields, causes: &mut Causes) {
     let at = SPEC.member("persistentVolumeClaimRetentionPolicy");
     if let Some(policy) = object(spec, "persistentVolumeClaimRetentionPolicy") {
         for member in ["whenDeleted", "whenScaled"] {
-            crate::builtin::validation::required_one_of(
-                policy,
-                member,
-                &["Retain", "Delete"],
-                &at,
-                causes,
-            );
+            super::members::required_one_of(policy, member, &["Retain", "Delete"], &at, causes);
         }
     }
     not_negative(spec, &["replicas", "minReadySeconds"], &SPEC, causes);

@@ -93,7 +93,6 @@ pub struct InvalidLeaderElection(&'static str);
 
 /// How [`LeaderElector::run`] ended.
 #[derive(Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum LeaderEnded<T> {
     /// `lead` has returned.
     Done(T),

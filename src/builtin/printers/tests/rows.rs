@@ -1,6 +1,7 @@
 //! A row of each built-in resource that has columns of its own, against what kubectl shows of the same
 //! object on upstream's server; and that no resource is without a printer by oversight.
 
+use serde_json::Value;
 use std::sync::Arc;
 
 use super::*;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use x509_parser::pem::Pem;
 
 use super::Causes;
-use super::containers::objects;
+use super::members::objects;
 use super::path::Path;
 use super::text as rules;
 use crate::registry::fields::{Fields, list, number, object, text};

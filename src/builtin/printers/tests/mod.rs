@@ -1,6 +1,6 @@
 //! Tests of the printers, each against what kubectl shows.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
