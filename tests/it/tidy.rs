@@ -413,30 +413,30 @@ fn arrows_are_found_however_they_are_written() {
         &["builtin -> http"],
     );
     check(
-        "http/a.rs",
-        "fn f() { crate::storage::g() }",
-        &["http -> storage"],
+        "builtin/a.rs",
+        "fn f() { crate::http::g() }",
+        &["builtin -> http"],
     );
     check(
-        "http/a.rs",
+        "builtin/a.rs",
         "use crate::{api::{self, storage}, registry::R};",
         &[],
     );
     check(
-        "http/a.rs",
-        "use crate::{api, storage::S};",
-        &["http -> storage"],
+        "builtin/a.rs",
+        "use crate::{api, http::S};",
+        &["builtin -> http"],
     );
     check(
-        "http/a.rs",
-        "#[cfg(test)] mod tests { use crate::cacher::C; }",
-        &["http -> cacher"],
+        "builtin/a.rs",
+        "#[cfg(test)] mod tests { use crate::server::C; }",
+        &["builtin -> server"],
     );
-    check("http/a.rs", "pub(in crate::http) fn f() {}", &[]);
-    check("http/a.rs", "// crate::storage\n/* crate::server */", &[]);
-    check("http/a.rs", "const A: &str = \"crate::storage\";", &[]);
+    check("builtin/a.rs", "pub(in crate::builtin) fn f() {}", &[]);
+    check("builtin/a.rs", "// crate::http\n/* crate::server */", &[]);
+    check("builtin/a.rs", "const A: &str = \"crate::http\";", &[]);
     check(
-        "http/a.rs",
+        "builtin/a.rs",
         "const A: &str = r#\"a \" crate::server\"#;",
         &[],
     );
@@ -450,18 +450,18 @@ fn arrows_are_found_however_they_are_written() {
 #[test]
 fn leaving_a_module_by_super_is_found() {
     check(
-        "http/mod.rs",
+        "builtin/mod.rs",
         "use super::registry::Registry;",
         &["by `super::`"],
     );
-    check("http/key.rs", "use super::object::Object;", &[]);
+    check("builtin/key.rs", "use super::object::Object;", &[]);
     check(
-        "http/key.rs",
+        "builtin/key.rs",
         "use super::super::registry::Registry;",
         &["by `super::`"],
     );
     check(
-        "http/key.rs",
+        "builtin/key.rs",
         "mod tests { use super::super::object::O; }",
         &[],
     );
