@@ -1,5 +1,5 @@
 //! The subresource `scale`: the number of replicas of an object as an `autoscaling/v1` Scale, read from and written to the
-//! fields that [`ScalePaths`] names. A write to it is a write of the object in which one number differs.
+//! fields that [`crate::ScalePaths`] names. A write to it is a write of the object in which one number differs.
 
 use std::sync::Arc;
 
