@@ -1,6 +1,5 @@
-//! Horizontal pod autoscalers have two versions and one stored form, v2. The older one knows a target for
-//! the use of CPU and keeps everything else that v2 says in annotations, so that nothing is lost on the way
-//! through it.
+//! Conversion of horizontal pod autoscalers between v1 and v2; v2 is stored. v1 has a field for the target CPU
+//! utilization only; everything else of v2 is in annotations, so that a round trip through v1 loses nothing.
 
 use std::sync::Arc;
 
@@ -13,8 +12,8 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// Where a metric's values are, in the words of v2 and of the annotations: of which kind of metric, which
-/// member of its target, and how v1 calls that.
+/// The members of a metric's target: the type of the metric, the member of the v2 target, and the name of that member
+/// in v1 and its annotations.
 const TARGETS: &[(&str, &str, &str)] = &[
     ("resource", "averageUtilization", "targetAverageUtilization"),
     ("resource", "averageValue", "targetAverageValue"),
@@ -31,7 +30,7 @@ const TARGETS: &[(&str, &str, &str)] = &[
     ("external", "averageValue", "targetAverageValue"),
 ];
 
-/// The same of what a metric is now.
+/// Like [`TARGETS`], for the current value of a metric.
 const CURRENT: &[(&str, &str, &str)] = &[
     (
         "resource",
@@ -52,11 +51,11 @@ const CURRENT: &[(&str, &str, &str)] = &[
     ("external", "averageValue", "currentAverageValue"),
 ];
 
-/// The older version.
+/// The `apiVersion` of the older version.
 pub(crate) const VERSION: &str = "autoscaling/v1";
 
-/// The stored form of a v1 object. What an annotation says that v2 could not hold says nothing, as upstream:
-/// clients could not read it.
+/// Converts a v1 object to the stored form. An annotation whose value does not fit the v2 type is ignored, as upstream:
+/// clients could not decode the result.
 pub(crate) fn to_storage(types: &Arc<Types>, object: Value) -> Value {
     let kind = KindType::builtin(types, "autoscaling/v2", "HorizontalPodAutoscaler")
         .expect("the types have autoscalers");
@@ -69,18 +68,19 @@ pub(crate) fn to_storage(types: &Arc<Types>, object: Value) -> Value {
     })
 }
 
-/// The same of one that is shown, which was read as what it is when it was written.
+/// Like [`to_storage`], for a stored object that was converted to v1: its annotations were checked when it was written.
 pub(crate) fn as_stored(object: Value) -> Value {
     convert(object, |_, _, value| value)
 }
 
-/// `read` takes what an annotation says for a member of `spec` or `status`; null, or an empty one, is nothing.
+/// Converts a v1 object to v2. `read` returns the value of a member of `spec` or `status` from the value of its
+/// annotation; null and empty values count as absent.
 fn convert(mut object: Value, read: impl Fn(&str, &str, Value) -> Value) -> Value {
     object["apiVersion"] = "autoscaling/v2".into();
     let taken = |object: &mut Value, key: &str| -> Option<Value> {
         let annotations = object["metadata"].get_mut("annotations")?;
         let text = annotations.as_object_mut()?.remove(key)?;
-        // What is no JSON says nothing, as upstream.
+        // An annotation that is not JSON is ignored, as upstream.
         serde_json::from_str(text.as_str()?).ok()
     };
     let read = |part, member, value: Option<Value>| {
@@ -103,7 +103,7 @@ fn convert(mut object: Value, read: impl Fn(&str, &str, Value) -> Value) -> Valu
     let mut current = metrics("status", "currentMetrics", annotation, CURRENT, "current");
     let conditions = read("status", "conditions", taken(&mut object, CONDITIONS));
     let behavior = read("spec", "behavior", taken(&mut object, BEHAVIOR));
-    // Those were the annotations of an object that v2 shows without any.
+    // The object had only these annotations, so in v2 it has none.
     if object["metadata"]["annotations"] == json!({})
         && let Some(metadata) = object["metadata"].as_object_mut()
     {
@@ -133,7 +133,7 @@ fn convert(mut object: Value, read: impl Fn(&str, &str, Value) -> Value) -> Valu
     object
 }
 
-/// The v1 form of what is stored.
+/// Converts a stored object to v1.
 pub(crate) fn from_storage(mut object: Value) -> Value {
     object["apiVersion"] = VERSION.into();
     let mut kept: Vec<(&str, Value)> = Vec::new();
@@ -195,8 +195,7 @@ fn split(metrics: Option<Value>, side: &str) -> (Option<Value>, Vec<Value>) {
     (cpu, others)
 }
 
-/// How members of a metric's source are called: in v2, below the first of these if it is not empty, and
-/// in v1.
+/// The names of the members of a metric's source: in v2 (below the first of these, if it is not empty) and in v1.
 const MEMBERS: &[(&str, &str, &str, &str)] = &[
     ("pods", "metric", "name", "metricName"),
     ("pods", "metric", "selector", "selector"),
@@ -207,7 +206,7 @@ const MEMBERS: &[(&str, &str, &str, &str)] = &[
     ("external", "metric", "selector", "metricSelector"),
 ];
 
-/// From v2 to v1.
+/// Converts a metric from v2 to v1.
 fn flatten(metric: &mut Value, values: &[(&str, &str, &str)], side: &str) {
     let Some(sources) = metric.as_object_mut() else {
         return;
@@ -234,7 +233,7 @@ fn flatten(metric: &mut Value, values: &[(&str, &str, &str)], side: &str) {
     }
 }
 
-/// From v1 to v2.
+/// Converts a metric from v1 to v2.
 fn deepen(metric: &mut Value, values: &[(&str, &str, &str)], side: &str) {
     let Some(sources) = metric.as_object_mut() else {
         return;
@@ -285,7 +284,7 @@ mod tests {
         crate::builtin::autoscalers::to_storage(&Types::builtins(), object)
     }
 
-    /// What was stored of these failed every Go client that listed autoscalers.
+    /// The stored metrics of such objects failed to decode in every Go client that listed autoscalers.
     #[test]
     fn an_annotation_that_v2_cannot_hold_says_nothing() {
         let nested = "[".repeat(120) + &"]".repeat(120);

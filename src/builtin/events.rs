@@ -1,9 +1,9 @@
-//! Events have two groups and one stored form, the core group's: the newer group renames members and says
-//! nothing else, so that each group sees the other's objects.
+//! Conversion of events between the core group and `events.k8s.io`. Both groups have the same fields under different
+//! names, and events are stored in the representation of the core group, so each group shows the other's objects.
 
 use serde_json::{Map, Value};
 
-/// The newer group's member, and the core group's.
+/// The names of each field: in `events.k8s.io`, and in the core group.
 const MEMBERS: &[(&str, &str)] = &[
     ("regarding", "involvedObject"),
     ("note", "message"),
@@ -14,16 +14,16 @@ const MEMBERS: &[(&str, &str)] = &[
     ("deprecatedCount", "count"),
 ];
 
-/// The newer group and its version.
+/// The `apiVersion` of the newer group.
 pub(crate) const VERSION: &str = "events.k8s.io/v1";
 
-/// The core group's form of an event of the newer group.
+/// Converts an event of the newer group to the representation of the core group.
 pub(crate) fn to_core(event: Value) -> Value {
     let names = MEMBERS.iter().map(|(newer, core)| (*newer, *core));
     renamed(event, names, "v1")
 }
 
-/// The newer group's form of an event of the core group.
+/// Converts an event of the core group to the representation of the newer group.
 pub(crate) fn from_core(event: Value) -> Value {
     let names = MEMBERS.iter().map(|(newer, core)| (*core, *newer));
     renamed(event, names, VERSION)

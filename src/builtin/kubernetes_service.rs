@@ -1,6 +1,6 @@
-//! The service `kubernetes` in `default`, with its endpoints: by them what runs in a cluster finds its API.
-//! Made when they are not there, also after they were deleted. Of several servers on one storage the endpoints name the one that was
-//! started last.
+//! Publishes the API server in the cluster: creates the service `kubernetes` in `default` with its Endpoints and
+//! EndpointSlice, and creates them again after a deletion. If several servers share one storage, the endpoints contain
+//! the address of the server that started last.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -16,20 +16,21 @@ use crate::services::ServiceRanges;
 const NAME: &str = "kubernetes";
 const NAMESPACE: &str = "default";
 
-/// How long until another try: at first, and at most. Each is twice as long. Storage or a webhook may not
-/// answer yet, or another server that starts now may have taken the address for it.
+/// The first and the longest pause between attempts; each pause is twice as long as the one before. An attempt can fail
+/// because storage or a webhook does not respond yet, or because another server that starts at the same time has
+/// allocated the address.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// How often they are looked for, as upstream does.
+/// How often the controller checks that the objects exist; upstream's interval.
 const RECONCILE_EVERY: Duration = Duration::from_secs(10);
 
-/// What becomes of an object that is there already.
+/// How an existing object is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Existing {
-    /// It gets what this server says.
+    /// Overwrite it with the object of this server.
     Updated,
-    /// It stays: another server may have started since.
+    /// Do not change it: another server may have started since.
     Kept,
 }
 
@@ -43,7 +44,7 @@ pub struct KubernetesService {
 }
 
 impl KubernetesService {
-    /// The service of a server that listens on `secure`, with an address from `ranges`.
+    /// Creates the service of a server that listens on `secure`, with a cluster IP from `ranges`.
     pub fn new(ranges: &ServiceRanges, secure: SocketAddr) -> Self {
         Self {
             address: ranges.api_address(),
@@ -56,7 +57,7 @@ impl KubernetesService {
         self.publish_until_done(registry, Existing::Updated).await;
     }
 
-    /// Creates what was deleted of them again; never returns.
+    /// Creates the service and its endpoints again whenever they were deleted; never returns.
     pub async fn keep_published(&self, registry: &Registry) {
         loop {
             tokio::time::sleep(RECONCILE_EVERY).await;
@@ -90,7 +91,8 @@ async fn try_to_publish(
     let ports = made["spec"]["ports"].clone();
     let same = |stored: &Value| keeps || stored["spec"]["ports"] == ports;
     put(registry, &services, made, same).await?;
-    // Endpoints are never of the loopback interface: there the server is for those who know it.
+    // Endpoints must not contain loopback addresses; a server on the loopback interface is reachable only on its own
+    // machine.
     let Some(ip) = advertised(secure.ip()) else {
         return Ok(());
     };
@@ -111,12 +113,12 @@ async fn try_to_publish(
     .await
 }
 
-/// Where others find who listens at `ip`.
+/// Returns the address under which other machines reach a server that listens on `ip`.
 fn advertised(ip: IpAddr) -> Option<IpAddr> {
     if !ip.is_unspecified() {
         return Some(ip).filter(|ip| !ip.is_loopback());
     }
-    // By which address this machine would ask another; nothing is sent.
+    // Finds the source address that this machine uses for other hosts. Connecting a UDP socket sends nothing.
     let (any, other) = match ip {
         IpAddr::V4(_) => ("0.0.0.0:0", "192.0.2.1:9"),
         IpAddr::V6(_) => ("[::]:0", "[2001:db8::1]:9"),
@@ -127,7 +129,7 @@ fn advertised(ip: IpAddr) -> Option<IpAddr> {
     Some(own).filter(|own| !own.is_loopback() && !own.is_unspecified())
 }
 
-/// Makes an object where there is none, or another of it unless it is the same.
+/// Creates an object if it does not exist, or updates it if it differs.
 async fn put(
     registry: &Registry,
     resource: &Arc<Resource>,
@@ -139,7 +141,7 @@ async fn put(
     match registry.read_stored(&location).await {
         Ok(current) if same(&current.value) => Ok(()),
         Ok(_) => {
-            // A service keeps its address, whatever the range is by now.
+            // An existing service retains its address, even if the range has changed.
             if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
                 spec.retain(|member, _| !matches!(&**member, "clusterIP" | "clusterIPs"));
             }
@@ -154,7 +156,7 @@ async fn put(
         Err(error) if error.is_not_found() => {
             let created = registry.create(resource, Some(NAMESPACE), object, &options);
             match created.await {
-                // Another server was faster.
+                // Another server has created it concurrently.
                 Ok(_) | Err(ApiError::AlreadyExists { .. }) => Ok(()),
                 Err(error) => Err(error),
             }
@@ -176,7 +178,7 @@ fn service(ip: IpAddr, port: u16) -> Value {
 }
 
 fn endpoints(ip: IpAddr, port: u16) -> Value {
-    // The slice is made here too.
+    // The EndpointSlice is created too.
     let labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
     json!({
         "metadata": {"name": NAME, "labels": labels},
@@ -221,7 +223,7 @@ mod tests {
         assert!(advertised_for("0.0.0.0").is_none_or(|ip| !ip.is_unspecified()));
     }
 
-    /// After the deletion of one of them, by the clean-up of a namespace for example, it was absent until the next start.
+    /// When one of them was deleted, for example with the content of its namespace, it was absent until the next start.
     #[tokio::test]
     async fn deleted_objects_are_created_again() {
         let fixture = fixture().await;
@@ -241,7 +243,7 @@ mod tests {
             let stored = fixture.stored(&format!("{key}/{NAME}")).await.unwrap();
             assert!(stored.to_string().contains("192.0.2.7"), "{stored}");
         }
-        // What is there stays: it is of the server that was started last.
+        // Existing endpoints are not changed: they belong to the server that started last.
         service_of(second)
             .publish_until_done(&fixture.registry, Existing::Kept)
             .await;

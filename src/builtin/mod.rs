@@ -1,12 +1,11 @@
-//! What the built-in types are beyond their names: the defaults that a client may leave out, what the
-//! server sets, and what it refuses. Values come as JSON; nothing here reads storage, and the rules that
-//! all objects share are in `metadata`.
+//! The rules of the built-in types: defaults, the fields that the server sets, and validation. Values are JSON; the
+//! functions of this file do not read storage. The rules that all objects share are in `metadata`.
 //!
 //! # Invariants
 //!
-//! 1. Defaults are idempotent: an object that came from here is not changed by going through again, so
-//!    that a write of what was read writes nothing.
-//! 2. Nothing here panics on a value of the wrong type: it counts as one that is not given.
+//! 1. Defaulting is idempotent: a second pass does not change the object, so that writing an object back unchanged
+//!    stores nothing.
+//! 2. Nothing here panics on a value of the wrong type: it counts as absent.
 
 pub(crate) mod autoscalers;
 pub(crate) mod component_statuses;
@@ -37,8 +36,8 @@ use serde_json::Value;
 
 use crate::registry::Resource;
 
-/// Fills in what a client left out of an object of a built-in resource, as decoding does upstream: on
-/// each write, and again on what admission made of it.
+/// Sets the defaults of an object of a built-in resource, as upstream's decoding does: on each write, and again after
+/// mutating admission.
 pub(crate) fn default(resource: &Resource, object: &mut Value) {
     if let Some(fields) = object.as_object_mut() {
         prepare::drop_nulls(fields, opaque(resource));
@@ -46,7 +45,7 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Returns the members that contain data of clients, or data that only clients read.
+/// Returns the members whose content is opaque data of clients.
 fn opaque(resource: &Resource) -> &'static [&'static str] {
     match (&*resource.group, &*resource.plural) {
         ("", "configmaps" | "secrets") => &["metadata", "data", "stringData", "binaryData"],
@@ -56,8 +55,8 @@ fn opaque(resource: &Resource) -> &'static [&'static str] {
     }
 }
 
-/// What a new object gets from the server, which knows its identity by now. `has_status`: its resource
-/// has a status of its own.
+/// Sets the fields of a new object that the server controls, after its metadata are set. `has_status`: whether the
+/// resource has a status subresource.
 pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, has_status: bool) {
     let Some(fields) = object.as_object_mut() else {
         return;

@@ -1,5 +1,5 @@
-//! What the server makes of a new object besides defaults (upstream's `PrepareForCreate`): the status
-//! that it begins with, and what of its spec is not the client's to choose.
+//! Sets the fields of a new object that the server controls (upstream's `PrepareForCreate`): its initial status, and
+//! the fields of its spec that clients cannot choose.
 
 use serde_json::{Map, Value, json};
 
@@ -8,9 +8,10 @@ use crate::registry::fields::{Fields, child, list, object, text};
 use crate::registry::metadata::now;
 use crate::schema::Quantity;
 
-/// What finds the pods of a job.
+/// The label by which a job selects its pods.
 const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
-/// All labels that the pods of a job are given: the name, and whether it is the job's uid or its name.
+/// The labels that the server adds to the pods of a job. The boolean is true if the value is the job's uid, and false
+/// if it is the job's name.
 pub(super) const JOB_LABELS: [(&str, bool); 4] = [
     (JOB_UID, true),
     ("controller-uid", true),
@@ -18,8 +19,8 @@ pub(super) const JOB_LABELS: [(&str, bool); 4] = [
     ("job-name", false),
 ];
 
-/// The status that a new object of a resource with a status begins with. Nodes report theirs when
-/// they register, and defaults have completed it.
+/// Sets the initial status of a new object. A node reports its own status when it registers, so only the defaults apply
+/// to it.
 pub(super) fn status(resource: &Resource, object: &mut Fields) {
     let status = match (&*resource.group, &*resource.plural) {
         ("", "nodes") => return,
@@ -45,7 +46,7 @@ pub(super) fn status(resource: &Resource, object: &mut Fields) {
     object.insert("status".to_owned(), status);
 }
 
-/// The time of the last change of a volume's phase, unless the client that changes the phase says when.
+/// Sets the time of the last change of a volume's phase, unless the client that changes the phase has set it.
 pub(super) fn keep_phase_time(old: &Value, new: &mut Value) {
     const TIME: &str = "lastPhaseTransitionTime";
     let Some(status) = new.get_mut("status").and_then(Value::as_object_mut) else {
@@ -77,7 +78,7 @@ fn pod_status(pod: &Fields) -> Value {
     status
 }
 
-/// The quality of service that the requests and limits of a pod's containers amount to.
+/// Returns the QoS class of a pod, computed from the requests and limits of its containers.
 pub(crate) fn service_class(spec: &Fields) -> &'static str {
     let mut guaranteed = true;
     let mut asks = false;
@@ -103,7 +104,7 @@ pub(crate) fn service_class(spec: &Fields) -> &'static str {
     }
 }
 
-/// What the spec of a new object gets that depends on its identity.
+/// Sets the fields of a new object's spec that depend on its identity.
 pub(super) fn spec(resource: &Resource, object: &mut Fields) {
     if resource.is("batch", "jobs") {
         select_own_pods(object);
@@ -137,8 +138,8 @@ fn select_own_pods(job: &mut Fields) {
     }
 }
 
-/// Removes members that are null, which mean the same as absent ones; a null among strings becomes an empty one. The
-/// members of `fields` that are `opaque` are data of clients.
+/// Removes null members, because they mean the same as absent ones; a null in a list of strings becomes an empty
+/// string. The `opaque` members of `fields` contain data of clients and are not changed.
 pub(super) fn drop_nulls(fields: &mut Map<String, Value>, opaque: &[&str]) {
     fields.retain(|_, value| !value.is_null());
     for (name, value) in fields.iter_mut() {

@@ -1,4 +1,4 @@
-//! Counts what is used of a ResourceQuota, for the controller that keeps the quotas' status up to date.
+//! Counts the usage of a ResourceQuota, for the controller that updates its status.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::api::{GetOptions, ListOptions, Object, ObjectKey, WriteOptions};
 use crate::cacher::ReadError;
 use crate::registry::{ApiError, Registry, Resource, Target, metadata};
 
-/// How often a quota is counted again if it is charged meanwhile.
+/// The maximum number of times that a quota is counted because requests were charged to it meanwhile.
 const COUNTS_MAX: usize = 10;
 
-/// How long it takes at most, as a rule, to store an object after it was charged.
+/// The time after a charge within which the object is normally stored.
 const IN_FLIGHT: Duration = Duration::from_millis(200);
 
-/// What the status of a quota said at a time. What is charged later is more than that.
+/// The usage in the status of a quota at a time. Later charges increase the status beyond it.
 #[derive(Debug, Clone)]
 pub(crate) struct QuotaBaseline {
     uid: String,
@@ -36,7 +36,7 @@ impl QuotaBaseline {
         }
     }
 
-    /// Returns true if `quota` is the same one, of which nothing was written that is less.
+    /// Returns true if `quota` has the same uid and no smaller usage, so that only charges have changed it since.
     fn is_before(&self, quota: &Value) -> bool {
         let now = parse_resources(&quota["status"]["used"]);
         let mut used = self.used.iter();
@@ -45,7 +45,7 @@ impl QuotaBaseline {
     }
 }
 
-/// Returns the resources whose objects the limits of a quota are about.
+/// Returns the resources whose objects a quota limits.
 pub(crate) fn resources_of_quota(registry: &Registry, quota: &Value) -> Vec<Arc<Resource>> {
     let usage = QuotaUsage::new(quota);
     let is_counted = |resource: &Arc<Resource>| {
@@ -60,7 +60,7 @@ pub(crate) fn resources_of_quota(registry: &Registry, quota: &Value) -> Vec<Arc<
     resources
 }
 
-/// Returns true if the status of a quota cannot be right: it is of another spec, or says nothing of a limit.
+/// Returns true if the status of a quota is out of date: it has other limits than the spec, or lacks the usage of one.
 pub(crate) fn is_quota_uncounted(registry: &Registry, quota: &Value) -> bool {
     let mut usage = QuotaUsage::new(quota);
     let is_of_spec = usage.is_status_of(quota);
@@ -71,8 +71,8 @@ pub(crate) fn is_quota_uncounted(registry: &Registry, quota: &Value) -> bool {
     !is_of_spec || !usage.is_status_of(quota)
 }
 
-/// Returns a hash of how much an object counts for, and in which scopes. While it stays the same, an update
-/// of the object changes no quota. Returns nothing for objects that are only counted.
+/// Returns a hash of the usage of an object and its scopes. An update that does not change the hash changes the usage
+/// of no quota. Returns `None` for objects of which only the number is limited.
 pub(crate) fn quota_footprint(resource: &Resource, object: &Object) -> Option<u64> {
     let (group, plural) = (&resource.group, &resource.plural);
     if !QuotaUsage::varies(group, plural) {
@@ -84,14 +84,14 @@ pub(crate) fn quota_footprint(resource: &Resource, object: &Object) -> Option<u6
     Some(hasher.finish())
 }
 
-/// Counts the objects that a quota is about, and writes what they use into its status. Returns when to count
-/// again if the status says more than was counted.
+/// Counts the objects that a quota limits and writes their usage to its status. Returns when to count again if the
+/// status is greater than the counted usage.
 ///
-/// What a request is charged for is not stored yet at that moment, and is not counted. So the status is
-/// lowered only by what it said already [`IN_FLIGHT`] ago, which `baseline` keeps from one call to the next.
+/// When a request is charged, its object is not stored yet and cannot be counted. So the status is lowered only by the
+/// part that it already contained [`IN_FLIGHT`] ago; `baseline` has that status from the previous call.
 ///
 /// # Errors
-/// Something cannot be read, or the status cannot be written: 409 if the quota is charged all the time.
+/// An object cannot be read, or the status cannot be written: 409 if requests charge the quota again and again.
 pub(crate) async fn count_quota(
     registry: &Registry,
     key: &ObjectKey,
@@ -162,8 +162,8 @@ async fn usage_of_quota(registry: &Registry, quota: &Value) -> Result<QuotaUsage
     Ok(usage)
 }
 
-/// The object as it is stored. That is enough to count it: what is counted by more than its number has one
-/// version.
+/// Returns the object as it is stored. No conversion is needed: resources whose usage is more than the number of
+/// objects have only one version.
 fn value_of(object: &Object) -> Result<Value, ApiError> {
     serde_json::from_slice(object.body_slice())
         .map_err(|error| ReadError::Undecodable(error.to_string()).into())

@@ -1,4 +1,5 @@
-//! The composition of a registry: the built-in resources, the custom resources, and where webhooks find services.
+//! Builds the registry of a server from the built-in resources, the custom resources, and the resolver of webhook
+//! services.
 
 use std::sync::Arc;
 
@@ -20,17 +21,17 @@ use crate::tasks::Tasks;
 pub struct RegistryConfig {
     /// The limits of the watch caches.
     pub caches: CacherConfig,
-    /// The ranges that services get their addresses from.
+    /// The ranges of the cluster IPs and node ports of services.
     pub service_ranges: ServiceRanges,
-    /// The admission plugins that run.
+    /// The admission plugins that are enabled.
     pub plugins: EnabledPlugins,
     /// The configuration of the admission plugins.
     pub plugin_configurations: PluginConfigurations,
 }
 
 /// Returns a registry of the built-in and custom resources in `storage`. Caches start on first use, in tasks of
-/// `tasks`; that of the namespaces starts immediately, because every write depends on it. The ServiceAccount plugin is
-/// off, because no controller creates service accounts for this registry.
+/// `tasks`; the cache of the namespaces starts immediately, because every write depends on it. The ServiceAccount
+/// plugin is disabled, because no controller creates service accounts for this registry.
 pub fn new_registry(
     storage: Arc<dyn Storage>,
     tasks: &Tasks,
@@ -47,7 +48,8 @@ pub fn new_registry(
     new_registry_with_config(storage, tasks, metrics, config, authorizer)
 }
 
-/// [`new_registry`] with a configuration. `authorizer` decides on requests, reviews, and in admission.
+/// Like [`new_registry`], with a configuration. `authorizer` authorizes requests, answers reviews, and is available to
+/// admission.
 pub fn new_registry_with_config(
     storage: Arc<dyn Storage>,
     tasks: &Tasks,

@@ -18,19 +18,19 @@ use crate::registry::{ApiError, Resource, Target, predicate, response};
 use crate::registry::{Rules, Strategy, VirtualObjects};
 use crate::storage::Storage;
 
-/// What reads are warned of.
+/// The deprecation warning of reads.
 const DEPRECATION: &str = "v1 ComponentStatus is deprecated in v1.19+";
 
-/// The components of which upstream asks `/healthz` on this machine, by their default ports.
+/// The components whose `/healthz` is probed on this machine, with their default ports, as upstream.
 const LISTENERS: [(&str, u16); 2] = [("controller-manager", 10257), ("scheduler", 10259)];
 
-/// What stores the objects, under the name that upstream has for it.
+/// The name under which storage is reported, as upstream.
 const STORAGE: &str = "etcd-0";
 
-/// How long a component may take to answer; upstream's number.
+/// The timeout of a probe; upstream's value.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What upstream's 404 calls the resource.
+/// The name of the resource in upstream's 404.
 const SINGULAR: &str = "componentstatus";
 
 /// Returns the resource, which is read-only.
@@ -93,7 +93,7 @@ impl VirtualObjects for ComponentStatuses {
     }
 }
 
-/// The status of one component.
+/// Returns the status of one component.
 async fn get(
     storage: &dyn Storage,
     resource: &Arc<Resource>,
@@ -113,7 +113,7 @@ async fn get(
     object(resource, name, condition)
 }
 
-/// The statuses of all that `options` select.
+/// Returns the statuses of all components that `options` select.
 async fn list(
     storage: &dyn Storage,
     resource: &Arc<Resource>,
@@ -154,13 +154,13 @@ fn object(resource: &Arc<Resource>, name: &str, condition: Value) -> Result<Arc<
     response::unstored(&target, &status)
 }
 
-/// Asks a component at its port of this machine for its health.
+/// Probes the health of a component at its port on this machine.
 async fn listening(port: u16) -> Value {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     condition(probe::probe(address, PROBE_TIMEOUT).await)
 }
 
-/// The condition of a component, as upstream's.
+/// Returns the condition of a component, as upstream's.
 fn condition(health: Health) -> Value {
     let (status, message) = match health {
         Health::Healthy(message) => ("True", message),
@@ -170,7 +170,7 @@ fn condition(health: Health) -> Value {
     json!({"type": "Healthy", "status": status, "message": message})
 }
 
-/// Asks storage for its revision.
+/// Probes storage by reading its revision.
 async fn storing(storage: &dyn Storage) -> Value {
     let asked = tokio::time::timeout(PROBE_TIMEOUT, storage.current_revision()).await;
     let error = match asked {

@@ -1,5 +1,5 @@
-//! One GET of `/healthz` over HTTPS, as upstream asks the parts of a control plane: the certificate is not
-//! verified, and every failure is a message.
+//! One GET of `/healthz` over HTTPS, as upstream probes the components of a control plane: it does not verify the
+//! certificate, and reports every failure as a message.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::x509::AnyCertificate;
 
-/// How much of a response is shown, in bytes; upstream's number.
+/// The maximum length of a response in a message, in bytes; upstream's value.
 const SHOWN_BYTES_MAX: usize = 10 << 10;
 
 /// The health of a component, with the message that its status shows.
@@ -40,7 +40,7 @@ pub(super) async fn probe(address: SocketAddr, timeout: Duration) -> Health {
         Ok(Ok((status, body))) if status.is_redirection() => {
             Health::Unknown(format!("Probe terminated redirects, Response body: {body}"))
         }
-        // The body of a failure may say more than everybody may read.
+        // The body of a failed response may contain information that not every reader of the status may see.
         Ok(Ok((status, _))) => Health::Unhealthy(format!(
             "HTTP probe failed with statuscode: {}",
             status.as_u16()
@@ -73,7 +73,7 @@ async fn get(address: SocketAddr) -> Result<(StatusCode, String), String> {
         let (head, body) = response.map_err(|error| error.to_string())?.into_parts();
         Ok((head.status, shown(body).await?))
     };
-    // The response says what went wrong with the connection.
+    // An error of the connection is returned by the request.
     let (_, answer) = tokio::join!(connection, exchange);
     answer
 }
@@ -147,7 +147,7 @@ mod tests {
         (address, health)
     }
 
-    /// A component counted as healthy as soon as its port accepted connections, whatever it said of its health.
+    /// A component counted as healthy as soon as its port accepted connections, whatever its response.
     #[tokio::test]
     async fn a_component_says_itself_how_it_is() {
         let (_, health) = answered("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;

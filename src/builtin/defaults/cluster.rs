@@ -1,5 +1,4 @@
-//! Defaults of what concerns a cluster rather than a workload, and of autoscalers: those that depend on
-//! other fields.
+//! Defaults of cluster-level resources and autoscalers that depend on other fields.
 
 use serde_json::json;
 
@@ -38,7 +37,8 @@ pub(super) fn autoscaler(autoscaler: &mut Fields) {
     }
 }
 
-/// What nothing else is said of comes from the narrower of its neighbours.
+/// Sets the defaults of the container limits of a LimitRange: `default` from `max`, and `defaultRequest` from `default`
+/// or `min`.
 pub(super) fn limit_range(range: &mut Fields) {
     let Some(spec) = child(range, "spec") else {
         return;
@@ -64,7 +64,7 @@ pub(super) fn limit_range(range: &mut Fields) {
     }
 }
 
-/// Subjects are in the group of their kind, except that accounts are in none.
+/// Sets the API group of subjects to that of their kind; service accounts have none.
 pub(super) fn role_binding(binding: &mut Fields) {
     const GROUP: &str = "rbac.authorization.k8s.io";
     for subject in items(binding, "subjects") {
@@ -77,7 +77,7 @@ pub(super) fn role_binding(binding: &mut Fields) {
     }
 }
 
-/// What the exempt level and a limited one begin with.
+/// Sets the defaults of an exempt or limited priority level.
 pub(super) fn priority_level(level: &mut Fields) {
     let Some(spec) = child(level, "spec") else {
         return;
@@ -102,7 +102,7 @@ pub(super) fn priority_level(level: &mut Fields) {
     }
 }
 
-/// What a node says of its system: in Go all of it is written always.
+/// The members of `nodeInfo`, all of which Go always encodes.
 const NODE_INFO: &[&str] = &[
     "machineID",
     "systemUUID",
@@ -116,8 +116,7 @@ const NODE_INFO: &[&str] = &[
     "architecture",
 ];
 
-/// A node can allocate what it has, unless it says less; its range of pods' addresses has two members,
-/// which say the same.
+/// Sets `allocatable` of a node to its capacity if it is absent, and makes `podCIDR` and the first of `podCIDRs` equal.
 pub(super) fn node(node: &mut Fields) {
     if let Some(spec) = existing(node, "spec") {
         match (
@@ -150,7 +149,7 @@ pub(super) fn node(node: &mut Fields) {
     }
 }
 
-/// Requests for devices ask for one, unless they say how many.
+/// Sets the count of device requests to one if it is absent.
 pub(super) fn device_requests(spec: &mut Fields) {
     let Some(devices) = child(spec, "devices") else {
         return;

@@ -1,5 +1,5 @@
-//! Defaults (upstream's `SetDefaults_*`). Those that depend on nothing but the absence of a field are
-//! lines of a table; the others are functions over the members of an object.
+//! Defaults (upstream's `SetDefaults_*`). Those that depend only on the absence of a field are rows of a table; the
+//! others are functions over the members of an object.
 
 mod cluster;
 mod network;
@@ -38,9 +38,9 @@ impl From<DefaultValue> for Value {
     }
 }
 
-/// One default: where, and what. A path is members with dots between; those that end in `[]` are
-/// lists, and stand for each of their items; one that ends in `+` is made if it is absent. What else
-/// is absent has no defaults.
+/// One default: the path of a field and its value. A path is member names separated by dots; a name that ends in `[]`
+/// is a list and stands for each of its items; one that ends in `+` is created if it is absent. Fields below any other
+/// absent member get no defaults.
 type Line = (&'static str, DefaultValue);
 
 const WEBHOOKS: &[Line] = &[
@@ -92,7 +92,7 @@ const STORAGE_CLASS: &[Line] = &[
     ("volumeBindingMode", Text("Immediate")),
 ];
 
-/// Fills in what is absent from an object of `resource`.
+/// Sets the absent fields of an object of `resource` that have a default.
 pub(super) fn fill(resource: &Resource, object: &mut Fields) {
     match (&*resource.group, &*resource.plural) {
         ("", plural) => fill_core(plural, object),
@@ -142,7 +142,7 @@ fn fill_core(plural: &str, object: &mut Fields) {
     }
 }
 
-/// The table: a resource's lines.
+/// The table: the defaults of each resource.
 fn lines(group: &str, plural: &str) -> impl Iterator<Item = &'static Line> {
     let lines: &[&[Line]] = match (group, plural) {
         ("", "secrets") => &[&[("type", Text("Opaque"))]],

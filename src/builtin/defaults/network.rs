@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::registry::fields::{Fields, child, is_unset, items, list, set, text};
 
-/// How long a client stays with the pod that it was given.
+/// The default timeout of the session affinity to a client IP, in seconds.
 const AFFINITY_SECONDS: i64 = 10_800;
 
 pub(super) fn service(service: &mut Fields) {

@@ -1,4 +1,4 @@
-//! Defaults of pods, and of the templates that pods are made from.
+//! Defaults of pods and of pod templates.
 
 use serde_json::{Map, Value};
 
@@ -28,7 +28,7 @@ pub(super) fn pod(pod: &mut Fields) {
     }
 }
 
-/// Defaults of `template` in what makes pods.
+/// Sets the defaults of the pod template in the spec of a workload.
 pub(super) fn template(owner: &mut Fields) {
     let Some(template) = child(owner, "template") else {
         return;
@@ -52,7 +52,7 @@ fn fill_spec(spec: &mut Fields) {
     items(spec, "volumes").for_each(volumes::fill);
 }
 
-/// The account has two names; the old one says what the new one says.
+/// Sets the two fields with the service account to the same value; `serviceAccount` is the deprecated one.
 fn mirror_account(spec: &mut Fields) {
     if is_unset(spec, "serviceAccountName") && !is_unset(spec, "serviceAccount") {
         let account = spec["serviceAccount"].clone();
@@ -94,7 +94,7 @@ fn fill_container(container: &mut Fields) {
     }
 }
 
-/// Whether an image is the one that its tag, or the lack of one, calls the latest.
+/// Returns true if the tag of an image is `latest` or missing.
 fn is_latest(image: &str) -> bool {
     let pinned = image.contains('@');
     let name = image.split_once('@').map_or(image, |(name, _)| name);
@@ -127,7 +127,7 @@ fn fill_handler(handler: &mut Fields) {
     }
 }
 
-/// What is limited and not requested is requested to the limit.
+/// Sets the request of each resource that has only a limit to that limit.
 fn request_limits(container: &mut Fields) {
     let Some(resources) = existing(container, "resources") else {
         return;
@@ -146,7 +146,7 @@ fn request_limits(container: &mut Fields) {
     }
 }
 
-/// On the host's network a port of the container is one of the host.
+/// Sets `hostPort` to the container port in a pod on the host's network.
 fn open_on_host(container: &mut Fields) {
     for port in items(container, "ports") {
         if let Some(number) = number(port, "containerPort") {

@@ -1,4 +1,4 @@
-//! Defaults of volumes that outlive pods, and of the claims on them.
+//! Defaults of persistent volumes and claims.
 
 use super::volumes;
 use crate::registry::fields::{Fields, child, existing, set, text};
@@ -11,8 +11,7 @@ pub(super) fn claim(claim: &mut Fields) {
     }
 }
 
-/// The source of the data has two members; the old one is for claims and snapshots only, and both say
-/// the same.
+/// Sets the two fields with the source of the data to the same value; the older one accepts only claims and snapshots.
 fn mirror_source(spec: &mut Fields) {
     let namespaced = existing(spec, "dataSourceRef").is_some_and(|r| r.contains_key("namespace"));
     if namespaced {

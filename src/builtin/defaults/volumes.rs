@@ -8,7 +8,7 @@ use crate::registry::fields::{Fields, child, existing, items, set, set_number};
 const FILE_MODE: i64 = 0o644;
 const TOKEN_SECONDS: i64 = 3600;
 
-/// What a source of a volume is filled with.
+/// Sets the defaults of a volume source.
 type Filler = fn(&mut Fields);
 
 const SOURCES: &[(&str, Filler)] = &[
@@ -49,7 +49,7 @@ const SOURCES: &[(&str, Filler)] = &[
     }),
 ];
 
-/// Defaults of a volume; one without a source is an empty directory.
+/// Sets the defaults of a volume; one without a source is an `emptyDir`.
 pub(super) fn fill(volume: &mut Fields) {
     let sourceless = !volume.iter().any(|(k, v)| k != "name" && !v.is_null());
     if sourceless {
@@ -60,7 +60,7 @@ pub(super) fn fill(volume: &mut Fields) {
     }
 }
 
-/// The same for a persistent volume's source, which is one of its spec's members.
+/// Sets the defaults of a persistent volume's source, which is a member of its spec.
 pub(super) fn fill_persistent(spec: &mut Fields) {
     for (name, fill) in SOURCES {
         existing(spec, name).into_iter().for_each(fill);

@@ -1,4 +1,4 @@
-//! Defaults of what makes pods: the controllers of `apps` and `batch`, replication controllers.
+//! Defaults of the resources that create pods: the workloads of `apps` and `batch`, replication controllers.
 
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub(super) fn replica_set(object: &mut Fields) {
     }
 }
 
-/// The oldest of them takes selector and labels from the template.
+/// Sets the defaults of a replication controller, whose selector and labels default to the labels of the template.
 pub(super) fn replication_controller(controller: &mut Fields) {
     let Some(spec) = child(controller, "spec") else {
         return;
@@ -57,7 +57,7 @@ pub(super) fn stateful_set(object: &mut Fields) {
         return;
     };
     pods::template(spec);
-    // The one optional text of a spec that Go always writes.
+    // The only optional string of a spec that Go always encodes.
     set(spec, "serviceName", "");
     set(spec, "podManagementPolicy", "OrderedReady");
     set(spec, "replicas", 1);
@@ -139,7 +139,7 @@ pub(super) fn job(job: &mut Fields) {
     }
 }
 
-/// The jobs that it makes get their defaults when they are made.
+/// Sets the defaults of a cron job; its jobs get theirs when they are created.
 pub(super) fn cron_job(object: &mut Fields) {
     let Some(spec) = child(object, "spec") else {
         return;
@@ -154,13 +154,13 @@ pub(super) fn cron_job(object: &mut Fields) {
     }
 }
 
-/// The labels of the template, when it has any.
+/// Returns the labels of the template, if it has any.
 fn template_labels(spec: &Fields) -> Option<Value> {
     let labels = object(object(object(spec, "template")?, "metadata")?, "labels")?;
     (!labels.is_empty()).then(|| Value::Object(labels.clone()))
 }
 
-/// Gives the object labels unless it has any.
+/// Sets the labels of the object, unless it has any.
 fn label(fields: &mut Fields, labels: Value) {
     if let Some(metadata) = child(fields, "metadata")
         && object(metadata, "labels").is_none_or(Fields::is_empty)

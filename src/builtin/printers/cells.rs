@@ -51,7 +51,7 @@ pub(super) fn flag(object: &Value, path: &str, otherwise: &str) -> Value {
     }
 }
 
-/// What is a number or a text at a dotted path, as a text, or `otherwise`.
+/// Returns the number or string at a dotted path as text, or `otherwise`.
 pub(super) fn quantity(object: &Value, path: &str, otherwise: &str) -> Value {
     match at(object, path) {
         Value::String(text) => text.as_str().into(),
@@ -60,10 +60,10 @@ pub(super) fn quantity(object: &Value, path: &str, otherwise: &str) -> Value {
     }
 }
 
-/// How much of a load balancer's addresses is shown.
+/// The maximum length of the addresses of a load balancer in a cell.
 pub(super) const LOAD_BALANCER_WIDTH_MAX: usize = 16;
 
-/// The addresses that a load balancer gives to an object, cut where they get long.
+/// Returns the addresses of a load balancer, truncated if they are too long.
 pub(super) fn balancer_addresses(object: &Value) -> String {
     let ingress = items(object, "status.loadBalancer.ingress").iter();
     let mut addresses: Vec<&str> = ingress

@@ -1,5 +1,4 @@
-//! Printers of nodes, services, config maps, secrets, namespaces and events. What runs is in
-//! `workloads`.
+//! Printers of nodes, services, config maps, secrets, namespaces and events. Workloads are in `workloads`.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -237,7 +236,7 @@ fn external_ips(object: &Value) -> String {
     }
 }
 
-/// Either group's form is shown: the field names of one are looked for, then those of the other.
+/// Prints an event in the representation of either group: each field is read under both of its names.
 fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     let either = |core: &str, newer: &str| match at(object, core) {
         Value::Null => at(object, newer).clone(),

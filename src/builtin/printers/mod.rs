@@ -20,7 +20,7 @@ const GENERIC: Printer = Printer {
     cells: |object, now| vec![name(object), created(object, now)],
 };
 
-/// The printer of resources for which upstream has none: the time of creation instead of the age.
+/// The printer of resources without an upstream printer: the creation time instead of the age.
 const WITHOUT_AGE: Printer = Printer {
     columns: &[
         NAME,

@@ -1,5 +1,4 @@
-//! Printers of what connects: ingresses, their classes, endpoints, network policies, addresses. Services
-//! are in `core`.
+//! Printers of ingresses, ingress classes, endpoints, network policies and addresses. Services are in `core`.
 
 use serde_json::Value;
 
@@ -9,7 +8,7 @@ use super::cells::{
 use super::printer::Printer;
 use crate::registry::table_columns::{AGE, NAME, TableColumn};
 
-/// How many addresses, hosts or ports are shown.
+/// The maximum number of addresses, hosts or ports in a cell.
 const SHOWN_MAX: usize = 3;
 
 pub(super) const INGRESSES: Printer = Printer {
@@ -34,7 +33,7 @@ pub(super) const INGRESSES: Printer = Printer {
     },
 };
 
-/// A rule without a host counts among those that are not shown, as upstream has it.
+/// A rule without a host counts among the hosts that are not shown, as upstream.
 fn hosts(object: &Value) -> String {
     let rules = items(object, "spec.rules");
     let mut shown: Vec<&str> = Vec::new();
@@ -118,7 +117,7 @@ fn host_port(host: &str, port: i64) -> String {
     }
 }
 
-/// The first few, and how many there are besides; `none` when there are none.
+/// Returns the first few items and the number of the others; `none` if there are no items.
 fn some(all: impl Iterator<Item = String>, none: &str) -> String {
     let mut all = all.peekable();
     let mut shown = Vec::new();

@@ -1,5 +1,5 @@
-//! Printers of who may do what, and how much of it: bindings, quotas, certificates, admission, flow
-//! control, classes of priority and of runtime, leases, API services.
+//! Printers of role bindings, quotas, certificates, admission, flow control, priority and runtime classes, leases, API
+//! services.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -63,7 +63,7 @@ pub(super) const QUOTAS: Printer = Printer {
     ],
     cells: |object, now| {
         let (mut requests, mut limits) = (Vec::new(), Vec::new());
-        // A map of JSON is sorted, as upstream sorts it.
+        // JSON maps are sorted here, as in upstream's output.
         let hard = at(object, "status.hard").as_object().into_iter().flatten();
         for (resource, hard) in hard {
             let shown = |value: &Value| match value {

@@ -1,6 +1,5 @@
-//! Printers of what keeps pods running, and how many: replica sets, replication controllers, stateful
-//! sets, daemon sets, cron jobs, pod templates, revisions, autoscalers, disruption budgets. Pods,
-//! deployments and jobs are in `workloads`.
+//! Printers of the resources that manage sets of pods: replica sets, replication controllers, stateful sets, daemon
+//! sets, cron jobs, pod templates, revisions, autoscalers, disruption budgets. Deployments and jobs are in `workloads`.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,10 +21,10 @@ const DESIRED: TableColumn = TableColumn::integer("Desired", "Desired number of 
 const CURRENT: TableColumn = TableColumn::integer("Current", "Pods that there are.");
 const READY: TableColumn = TableColumn::integer("Ready", "Pods that are ready.");
 
-/// How many metrics of an autoscaler are shown.
+/// The maximum number of metrics of an autoscaler in a cell.
 const METRICS_SHOWN: usize = 2;
 
-/// Names and images of the containers of the pod template at a dotted path.
+/// Returns the names and images of the containers of the pod template at a dotted path.
 pub(super) fn template(object: &Value, path: &str) -> (Value, Value) {
     let containers = items(at(object, path), "spec.containers");
     let of = |member| joined(containers.iter().map(|c| text(c, member))).into();

@@ -1,5 +1,4 @@
-//! Printers of volumes and of who provides them: claims, volumes, classes, attachments, drivers; and
-//! of devices, which are claimed alike.
+//! Printers of volumes, claims, storage classes, attachments and drivers, and of dynamically allocated devices.
 
 use serde_json::Value;
 
@@ -15,7 +14,7 @@ const ATTRIBUTES_CLASS: TableColumn = TableColumn::text(
     "Of which class its attributes are.",
 );
 
-/// The annotation that named the class before there was a field.
+/// The annotation with the storage class, from before the field existed.
 fn class_of(object: &Value) -> &str {
     let annotation = &object["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
     annotation
@@ -23,7 +22,7 @@ fn class_of(object: &Value) -> &str {
         .unwrap_or_else(|| text(object, "spec.storageClassName"))
 }
 
-/// `RWO,RWX`, each once and in upstream's order.
+/// Returns access modes as `RWO,RWX`, without duplicates and in upstream's order.
 fn access_modes(object: &Value, path: &str) -> String {
     let has = |mode| items(object, path).iter().any(|given| given == mode);
     let short = [

@@ -1,4 +1,4 @@
-//! Printers of what runs: pods, deployments, jobs. The other built-ins are in `core`.
+//! Printers of pods, deployments and jobs.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub(super) const JOBS: Printer = Printer {
     cells: job,
 };
 
-/// What the container statuses of a pod add up to.
+/// The totals of the container statuses of a pod.
 #[derive(Default)]
 struct Tally {
     restarts: i64,
@@ -126,7 +126,7 @@ fn pod(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// A restartable init container: one that keeps running beside the others.
+/// Returns true for a sidecar: a restartable init container.
 fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }
@@ -135,8 +135,8 @@ fn is_true(condition: Option<&Value>) -> bool {
     condition.is_some_and(|c| c["status"] == "True")
 }
 
-/// Tallies of all init containers and of the sidecars among them, and the status to show when
-/// initialization is not over.
+/// Counts the init containers and the sidecars among them, and sets the status to print while initialization is not
+/// complete.
 fn init_containers(object: &Value) -> (Tally, Tally, Option<String>) {
     let (mut all, mut of_sidecars) = (Tally::default(), Tally::default());
     let specs = items(object, "spec.initContainers");
@@ -180,7 +180,7 @@ fn why_terminated(terminated: &Value) -> String {
     }
 }
 
-/// Adds the ordinary containers; the first one with something to say decides `reason`.
+/// Counts the regular containers; the first one with a reason sets `reason`.
 fn containers(object: &Value, tally: &mut Tally, reason: &mut String) {
     let mut running = false;
     for status in items(object, "status.containerStatuses").iter().rev() {

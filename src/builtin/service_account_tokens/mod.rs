@@ -42,7 +42,7 @@ impl ObjectReader for TokenObjects<'_> {
         })
     }
 
-    /// Labels the Secret with today's date. A use at midnight leaves the label of a server whose clock is ahead.
+    /// Labels the Secret with today's date. Tomorrow's date, from a server whose clock is ahead, is not changed.
     async fn record_token_use(&self, secret: &Object) {
         let key = secret.key();
         let (namespace, name) = (Some(key.namespace()), key.name());
@@ -92,7 +92,7 @@ async fn try_to_start_tracking(registry: &Registry) -> Result<(), ApiError> {
     let options = WriteOptions::default();
     let created = registry.create(&target.resource, namespace, body, &options);
     match created.await {
-        // Another server was faster.
+        // Another server has created it concurrently.
         Ok(_) | Err(ApiError::AlreadyExists { .. }) => Ok(()),
         Err(error) => Err(error),
     }

@@ -40,8 +40,8 @@ async fn user(
         .map_err(|error| error.to_string())
 }
 
-/// The token that kube-controller-manager writes into a Secret of an account was a 401: its issuer is not
-/// the server's and it has no expiry.
+/// The token that kube-controller-manager writes into a Secret was a 401: its issuer is not the server's, and it has no
+/// expiry.
 #[tokio::test]
 async fn token_is_valid_as_long_as_its_secret_holds_it() {
     let fixture = fixture().await;
@@ -64,7 +64,7 @@ async fn token_is_valid_as_long_as_its_secret_holds_it() {
         stored["metadata"]["labels"][LAST_USED],
         day(Timestamp::now())
     );
-    // A second use of the day writes nothing.
+    // A second use on the same day writes nothing.
     assert_eq!(user(&fixture, &tokens, &kept).await, expect);
     let again = fixture.stored("/secrets/default/kept").await.unwrap();
     assert_eq!(again, stored);

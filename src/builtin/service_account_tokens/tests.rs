@@ -26,7 +26,7 @@ fn token(account: &Value) -> KubernetesClaims {
     }
 }
 
-/// The message of a token whose object was deleted.
+/// The error message for a token whose object was deleted.
 const INVALIDATED: &str = "service account token has been invalidated";
 
 /// Returns the name of the user of a token with these claims, or the error.
@@ -38,7 +38,7 @@ async fn validate(fixture: &Fixture, claims: KubernetesClaims) -> String {
     }
 }
 
-/// Sets the deletion timestamp of an object to so many seconds ago, as another server.
+/// Sets the deletion timestamp of an object to this many seconds ago, as another server would.
 async fn mark(fixture: &Fixture, key: &'static str, seconds: i64) {
     let mut object = fixture.stored(key).await.unwrap();
     let at = Timestamp::now() - SignedDuration::from_secs(seconds);
@@ -52,7 +52,7 @@ async fn mark(fixture: &Fixture, key: &'static str, seconds: i64) {
 
 const USER: &str = "system:serviceaccount:default:robot";
 
-/// A finalizer, or a pod that ends slowly, once kept tokens valid for ever.
+/// A token remained valid forever if a finalizer, or a pod that does not terminate, kept its object from being deleted.
 #[tokio::test]
 async fn token_is_invalid_a_minute_after_the_deletion_of_its_object() {
     let fixture = fixture().await;
@@ -80,7 +80,7 @@ async fn token_is_invalid_a_minute_after_the_deletion_of_its_object() {
         ("/minions/n", of_node),
     ] {
         assert_eq!(validate(&fixture, claims.clone()).await, USER, "{key}");
-        // The grace period of a pod is still to come.
+        // The grace period of the pod is not over.
         for (seconds, expect) in [(-30, USER), (50, USER), (70, INVALIDATED)] {
             mark(&fixture, key, seconds).await;
             wait_for_caches(&fixture).await;
@@ -100,7 +100,7 @@ async fn token_is_invalid_a_minute_after_the_deletion_of_its_object() {
     assert_eq!(validate(&fixture, token(&account)).await, expect);
 }
 
-/// Lists all resources: a list waits for its cache.
+/// Lists all resources, so that their caches are current: a list waits for its cache.
 async fn wait_for_caches(fixture: &Fixture) {
     for plural in ["pods", "secrets", "nodes", "serviceaccounts"] {
         let resource = fixture.resource(plural);

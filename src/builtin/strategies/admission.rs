@@ -1,4 +1,4 @@
-//! What the configurations of admission have beside what built-in resources share.
+//! Strategies of the objects that configure admission.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::admission::{ConfigurationKind, problems};
 use crate::api::StatusCause;
 use crate::registry::Strategy;
 
-/// Webhook configurations, policies and their bindings.
+/// The strategy of webhook configurations, policies and their bindings.
 #[derive(Debug)]
 pub(super) struct Configurations(pub(super) ConfigurationKind);
 
@@ -27,8 +27,8 @@ impl Strategy for Configurations {
     }
 }
 
-/// Writes the warnings about the expressions of a policy into `status.typeChecking`. Upstream's controller writes them a
-/// little after the policy.
+/// Writes the warnings about the expressions of a policy into `status.typeChecking`. Upstream, a controller writes them
+/// some time after the policy is created.
 fn check_types(policy: &mut Value, kinds: &dyn Kinds) {
     let found = warnings(policy, kinds);
     let generation = policy["metadata"]["generation"].clone();

@@ -1,4 +1,4 @@
-//! What single resources have beside what built-in resources share.
+//! Strategies with rules that only single resources have.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -124,14 +124,14 @@ impl Strategy for Pods {
 }
 
 fn pod_grace(pod: &Value, options: &DeleteOptions) -> Grace {
-    // A negative period becomes the shortest one that is not immediate.
+    // A negative period becomes one second, the shortest period that does not delete immediately.
     let sane = |seconds: i64| if seconds < 0 { 1 } else { seconds };
     let asked = options.grace_period_seconds.map(sane);
     let metadata = &pod["metadata"];
     if metadata::is_terminating(pod) {
         let recorded = metadata["deletionGracePeriodSeconds"].as_i64();
         return match (recorded.map_or(0, sane), asked) {
-            // Its time is over already: whatever holds it back may be changed.
+            // The recorded grace period is over, so this delete may change what still blocks the deletion.
             (0, _) => Grace::Seconds(0),
             (recorded, Some(asked)) if asked < recorded => Grace::Seconds(asked),
             _ => Grace::Pending,
@@ -150,7 +150,7 @@ fn pod_grace(pod: &Value, options: &DeleteOptions) -> Grace {
     Grace::Seconds(asked.unwrap_or_else(|| own.map_or(DEFAULT_GRACE, sane)))
 }
 
-/// What a pod gets that does not say how long it takes to end, in seconds; Kubernetes' default.
+/// The default `terminationGracePeriodSeconds` of a pod, in seconds, as upstream.
 const DEFAULT_GRACE: i64 = 30;
 
 #[derive(Debug)]
@@ -166,7 +166,7 @@ impl Strategy for ReplicationControllers {
 pub(super) struct Secrets;
 
 impl Strategy for Secrets {
-    /// `stringData` is a way to write `data` and is never stored.
+    /// Moves `stringData` into `data`: it is write-only and never stored.
     fn canonicalize(&self, secret: &mut Value) {
         let given = secret.as_object_mut().and_then(|s| s.remove("stringData"));
         let Some(Value::Object(texts)) = given else {

@@ -1,5 +1,5 @@
-//! The strategies of built-in resources. [`Builtin`] has what they share: defaults, validation and printers by tables.
-//! What a single resource has beside that is a strategy of its own, which [`of`] chooses once for each resource.
+//! The strategies of built-in resources. [`Builtin`] has the common part: defaults, validation and printers, by tables.
+//! A resource with rules of its own has a strategy in addition, which [`of`] selects once per resource.
 
 mod admission;
 mod core;
@@ -27,7 +27,7 @@ use crate::registry::{Grace, Plain, Resource, Rules, SchemaValidator, Strategy, 
 use crate::schema::Types;
 use crate::services::ServiceStrategy;
 
-/// Returns true if this group and version have this kind, or it is the list of one of their kinds.
+/// Returns true if this group and version have this kind, or if it is the list kind of one of their kinds.
 pub(super) type IsKnownKind = fn(group: &str, version: &str, kind: &str) -> bool;
 
 /// The strategy of a built-in resource.
@@ -36,13 +36,13 @@ pub(super) struct Builtin {
     rules: Rules,
     printer: &'static printers::Printer,
     is_known_kind: IsKnownKind,
-    /// The two representations of its objects, if they have two.
+    /// The conversion between the two representations of the objects, if they have two.
     versions: Option<(&'static VersionPair, bool)>,
-    /// What the resource has beside what built-in resources share.
+    /// The rules that only this resource has.
     own: Arc<dyn Strategy>,
 }
 
-/// Returns what the resource of this group, version and plural name has beside what built-in resources share.
+/// Returns the rules that only the resource of this group, version and plural name has.
 pub(super) fn of(group: &str, plural: &str, dependencies: &Dependencies) -> Arc<dyn Strategy> {
     let configuration = |kind: &ConfigurationKind| kind.plural() == plural;
     match (group, plural) {
@@ -76,7 +76,7 @@ pub(super) fn of(group: &str, plural: &str, dependencies: &Dependencies) -> Arc<
 }
 
 impl Builtin {
-    /// The strategy of the resource of this group, version and plural name.
+    /// Creates the strategy of the resource of this group, version and plural name.
     pub(super) fn new(
         (group, version, plural): (&str, &str, &str),
         rules: Rules,

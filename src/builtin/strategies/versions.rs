@@ -1,5 +1,5 @@
-//! The built-in kinds of which one stored object has two representations: events, which the core group and
-//! `events.k8s.io` show with other names, and autoscalers, of which v1 has some fields in annotations.
+//! The built-in kinds whose stored objects have two representations: events, whose fields have different names in the
+//! core group and in `events.k8s.io`, and autoscalers, some of whose fields are annotations in v1.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) struct VersionPair {
     other: &'static str,
     pub(super) to_storage: fn(&Arc<Types>, Value) -> Value,
     pub(super) from_storage: fn(Value) -> Value,
-    /// Returns the object that a Table shows; none if the printer reads both representations.
+    /// Returns the object in the representation that the Table printer reads; `None` if the printer reads both.
     pub(super) to_printed: Option<fn(Value) -> Value>,
 }
 
@@ -35,7 +35,7 @@ const AUTOSCALERS: VersionPair = VersionPair {
 };
 
 impl VersionPair {
-    /// Returns the pair of this resource, and whether its objects are stored in this version.
+    /// Returns the conversions of this resource, and whether its objects are stored in this version.
     pub(super) fn of(group: &str, version: &str, plural: &str) -> Option<(&'static Self, bool)> {
         match (group, plural) {
             ("", "events") => Some((&EVENTS, true)),
@@ -45,7 +45,8 @@ impl VersionPair {
         }
     }
 
-    /// Returns an object, which says of which version it is, in another version. Unchanged if it is of that version.
+    /// Converts an object, whose `apiVersion` is its present version, to another version. An object of that version is
+    /// returned unchanged.
     pub(super) fn to_version<'o>(
         &self,
         types: &Arc<Types>,

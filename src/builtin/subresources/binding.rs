@@ -1,5 +1,5 @@
-//! Bindings: a scheduler says on which node a pod is to run. Nothing of a binding is stored but what it
-//! makes of the pod.
+//! The subresource `binding` of pods, by which a scheduler assigns a pod to a node. The binding itself is not stored;
+//! it sets fields of the pod.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use crate::api::{Status, StatusCause, StatusDetails, WriteOptions};
 use crate::registry::{ApiError, Registry, Target, metadata};
 use crate::registry::{Change, Current, Decide, ObjectLocation};
 
-/// Binds the pod that `target` or, of the resource `bindings`, the body names.
+/// Binds a pod: the one that `target` names, or for the resource `bindings` the one that the body names.
 ///
 /// # Errors
-/// 409 when the pod is bound, is being deleted or is not to be scheduled yet, or is not the one meant.
+/// 409 if the pod is already bound, is being deleted, has scheduling gates, or has another uid than the binding.
 pub(super) async fn bind(
     registry: &Registry,
     target: &Target,
@@ -43,7 +43,7 @@ pub(super) async fn bind(
     Ok(done())
 }
 
-/// That it was done, which is all there is to say of a POST that made nothing.
+/// Returns the success `Status` of a POST that creates no object.
 pub(super) fn done() -> Status {
     Status {
         details: None,
@@ -100,7 +100,7 @@ impl Decide for Binding<'_> {
     }
 }
 
-/// The pod once it is bound, or why it cannot be.
+/// Returns the pod as it is once bound, or the error if it cannot be bound.
 fn bound(pod: &Value, binding: &Value, now: Timestamp) -> Result<Value, String> {
     let name = metadata::text(pod, "name");
     if metadata::is_terminating(pod) {

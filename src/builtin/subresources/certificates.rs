@@ -1,13 +1,13 @@
-//! Requests for certificates: the server says who asks for one, `approval` says whether it is to be made,
-//! and `status` has what a signer made of it. Each part takes from its body what is its own. What is
-//! wrong with a request its validation reports; the signer is a controller.
+//! Writes of certificate signing requests. The server sets the fields that identify the requesting user; `approval`
+//! sets the conditions that approve or deny the request; `status` sets the certificate. A write to each subresource
+//! changes only its own fields. The validation of requests is in `validation`; a controller signs them.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::UserInfo;
 
-/// The conditions that only `approval` sets.
+/// The types of conditions that only `approval` sets.
 const DECISIONS: [&str; 2] = ["Approved", "Denied"];
 
 /// Sets the fields of a new request that identify its user, whatever its body contains.
@@ -30,8 +30,8 @@ pub(crate) fn sign(user: &UserInfo, request: &mut Value) {
     }
 }
 
-/// Leaves of `request` only what a write to its part takes; everything else of it is as in `stored`. Its
-/// metadata is what any write to the request may change.
+/// Replaces everything in `request`, except the fields that a write to this subresource changes, by the content of
+/// `stored`. The metadata may change as in any write.
 pub(crate) fn keep(subresource: Option<&str>, stored: &Value, request: &mut Value, now: Timestamp) {
     let mut status = match (subresource, request["status"].take()) {
         (None, _) => stored["status"].clone(),
@@ -73,7 +73,7 @@ fn conditions_mut(status: &mut Value) -> impl Iterator<Item = &mut Value> {
     conditions.into_iter().flatten()
 }
 
-/// Puts back the decisions as they are stored, unless there are more or fewer of them: that is refused.
+/// Restores the stored decisions. If their number differs nothing is restored, and validation rejects the write.
 fn keep_decisions(stored: &Value, given: &mut Value) {
     for decision in DECISIONS {
         let is_one = |condition: &&Value| condition["type"] == decision;
@@ -86,7 +86,7 @@ fn keep_decisions(stored: &Value, given: &mut Value) {
     }
 }
 
-/// Says when conditions were written that do not say so, and since when they are as they are.
+/// Sets `lastUpdateTime` and `lastTransitionTime` of the conditions that lack them.
 fn fill_times(stored: &Value, status: &mut Value, now: Timestamp) {
     for condition in conditions_mut(status).filter(|condition| condition.is_object()) {
         if condition["lastUpdateTime"].is_null() {
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(reported["certificate"], "new");
         assert_eq!(reported["conditions"][0]["reason"], "old");
         assert_eq!(reported["conditions"][1]["lastTransitionTime"], NOW);
-        // It is for validation to refuse that one went.
+        // The removal of a condition is left as it is: validation rejects it.
         assert_eq!(kept(Some("status"), json!({})), json!({}));
     }
 }

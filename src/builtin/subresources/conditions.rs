@@ -1,10 +1,9 @@
-//! Conditions in a status: one is set, or replaced where one of its type is. Which ones, and when, is
-//! said where it is done.
+//! Sets a condition in a status: adds it, or replaces the condition of the same type.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Sets `condition`. When its status is another than before it says since when.
+/// Sets `condition`. Its `lastTransitionTime` becomes `now` if its status differs from the present one.
 pub(super) fn set(object: &mut Value, mut condition: Value, now: Timestamp) {
     if !object["status"].is_object() {
         object["status"] = json!({});

@@ -54,7 +54,7 @@ const fn connection(
     part(name, verbs, Some(core(options)))
 }
 
-/// What the built-ins have besides `status`.
+/// The subresources of built-in resources besides `status`.
 const BUILT_IN: &[(&str, &str, &[Subresource])] = &[
     ("", "namespaces", &[Subresource::FINALIZE]),
     (
@@ -98,7 +98,7 @@ const BUILT_IN: &[(&str, &str, &[Subresource])] = &[
     ),
 ];
 
-/// The subresources of a built-in, by name as discovery lists them.
+/// Returns the subresources of a built-in resource, sorted by name as in discovery.
 pub(crate) fn of_builtin(group: &str, plural: &str, has_status: bool) -> Vec<Subresource> {
     let row = BUILT_IN
         .iter()
@@ -111,7 +111,8 @@ pub(crate) fn of_builtin(group: &str, plural: &str, has_status: bool) -> Vec<Sub
     all
 }
 
-/// Questions and orders to the server: group, plural, kind, and whether they are asked in a namespace.
+/// The resources that are created and never stored, such as reviews: group, plural, kind, and whether they are
+/// namespaced.
 const QUESTIONS: &[(&str, &str, &str, bool)] = &[
     ("", "bindings", "Binding", true),
     (
@@ -152,7 +153,7 @@ const QUESTIONS: &[(&str, &str, &str, bool)] = &[
     ),
 ];
 
-/// Returns true if there is a question of this kind, or one of the kinds that no resource has.
+/// Returns true for the kind of a review, or one of the kinds that no resource has.
 pub(crate) fn is_question(group: &str, version: &str, kind: &str) -> bool {
     let common = ["DeleteOptions", "List", "Status"];
     let mut questions = QUESTIONS.iter();
@@ -190,8 +191,8 @@ pub(super) fn questions(is_known_kind: IsKnownKind) -> Vec<Arc<Resource>> {
     QUESTIONS.iter().map(resource).collect()
 }
 
-/// The questions in their place among the `stored` resources: the groups that have nothing else come
-/// before `autoscaling`, as upstream lists them.
+/// Inserts the virtual resources into the list of `stored` resources. Groups that have only virtual resources precede
+/// `autoscaling`, as in upstream's discovery.
 pub(crate) fn among(stored: &[Arc<Resource>], questions: &[Arc<Resource>]) -> Vec<Arc<Resource>> {
     let after = stored.iter().position(|r| r.group == "autoscaling");
     let (before, after) = stored.split_at(after.unwrap_or(stored.len()));

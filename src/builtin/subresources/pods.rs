@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use crate::api::StatusCause;
 use crate::builtin;
 
-/// What may be given to a running container and taken from it.
+/// The resources of a running container that a resize may change.
 const RESIZED: [&str; 2] = ["cpu", "memory"];
 const EPHEMERAL: &str = "spec.ephemeralContainers";
 
-/// Leaves of `pod` only what a write to `subresource` takes; everything else is as in `stored`.
+/// Replaces everything in `pod` except the fields that a write to `subresource` changes by the content of `stored`.
 pub(crate) fn keep(subresource: &str, stored: &Value, pod: &mut Value) {
     let mut kept = stored.clone();
     match subresource {
@@ -37,8 +37,8 @@ pub(crate) fn keep(subresource: &str, stored: &Value, pod: &mut Value) {
     *pod = kept;
 }
 
-/// Takes resources from the given containers. Others than there are, or in another order, are taken as they
-/// are, to be refused.
+/// Copies the resources of the given containers. If the containers differ, or their order, `kept` becomes the given
+/// list, which validation then rejects.
 fn resize(kept: &mut Value, given: &Value) {
     if !names(kept).eq(names(given)) {
         *kept = given.clone();
@@ -63,7 +63,7 @@ fn names(containers: &Value) -> impl Iterator<Item = &Value> {
     containers.map(|container| &container["name"])
 }
 
-/// Why `stored` may not become `pod` by a write to `subresource`.
+/// Returns the reasons why a write to `subresource` must not change `stored` to `pod`.
 pub(crate) fn problems(subresource: Option<&str>, stored: &Value, pod: &Value) -> Vec<StatusCause> {
     match subresource {
         Some("ephemeralcontainers") => ephemeral_problems(stored, pod),
@@ -189,7 +189,7 @@ fn pod_resources_problems(stored: &Value, pod: &Value, problems: &mut Vec<Status
     }
 }
 
-/// Removes the amounts that a resize may change, and what is empty without them.
+/// Removes the amounts that a resize may change, and members that are empty without them.
 fn remove_resized(resources: &mut Value, kind: &str) {
     let Some(members) = resources.as_object_mut() else {
         return;
@@ -205,7 +205,7 @@ fn remove_resized(resources: &mut Value, kind: &str) {
     }
 }
 
-/// That the containers are not those that there are, in their order.
+/// Reports containers that were added, removed, renamed or reordered.
 fn other_containers(stored: &Value, pod: &Value) -> Vec<StatusCause> {
     let mut problems = Vec::new();
     for name in ["containers", "initContainers"] {
@@ -226,7 +226,7 @@ fn other_containers(stored: &Value, pod: &Value) -> Vec<StatusCause> {
     problems
 }
 
-/// What is wrong with the resources that `stored`, a container, would get.
+/// Validates the new resources of the container `stored`.
 fn resources_problems(
     field: &str,
     stored: &Value,
@@ -307,7 +307,7 @@ mod tests {
         check("ephemeralcontainers", &one, wrong, &[(EPHEMERAL, changed)]);
     }
 
-    /// As large as a body can be: each container was looked for among all others, which would take minutes.
+    /// Each container of a body of the maximum size was searched for among all others, which would take minutes.
     #[test]
     fn containers_are_not_looked_for_among_all_others() {
         let many = |from: usize| {

@@ -167,7 +167,7 @@ async fn bind(
         registry.get(&object, GetOptions::default()).await
     };
     let mut bound = Bound::default();
-    // Upstream looks at the group alone.
+    // Only the group is compared, as upstream.
     let core = !version.contains('/');
     let found = match kind.as_str() {
         "Pod" if core => {

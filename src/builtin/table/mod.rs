@@ -1,4 +1,4 @@
-//! The table of built-in resources: every fact about a resource that is data. What is code is in `strategies`.
+//! The table of built-in resources: every property of a resource that is data. Code is in `strategies`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ struct Row {
     fields: &'static [&'static str],
 }
 
-/// What a resource is besides its names.
+/// A property of a resource.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flag {
-    /// Its objects do not live in namespaces.
+    /// Its objects are cluster-scoped.
     Cluster,
     /// It has a `status` subresource.
     Status,
@@ -34,15 +34,15 @@ enum Flag {
     ApiExtensions,
     /// Its group is part of its storage prefix, as with custom resources.
     GroupInPrefix,
-    /// It cannot be selected by `metadata.namespace`; other cluster-scoped ones can.
+    /// It does not support the field selector `metadata.namespace`; other cluster-scoped resources do.
     NoNamespaceField,
-    /// Objects count the changes of their desired state.
+    /// Its objects have a `metadata.generation`.
     Generation,
     /// A PUT creates an object that does not exist.
     CreateOnUpdate,
-    /// A PUT has to name the resourceVersion that it replaces.
+    /// A PUT requires a resourceVersion.
     ConditionalUpdate,
-    /// A finished delete returns the object.
+    /// A delete that completes returns the object.
     ReturnsDeleted,
     /// A delete without a propagation policy orphans the dependents: as in the first versions of Kubernetes, because
     /// clients depend on it.
@@ -88,7 +88,7 @@ const fn row(
     }
 }
 
-/// Where the first versions of Kubernetes put things, and where they have stayed.
+/// Storage prefixes from the first versions of Kubernetes, which upstream never changed: group, plural, prefix.
 const HISTORIC_PREFIXES: &[(&str, &str, &str)] = &[
     ("", "nodes", "minions"),
     ("", "services", "services/specs"),
@@ -267,7 +267,7 @@ pub(crate) fn all() -> Vec<Arc<Resource>> {
     resources(&Dependencies::default())
 }
 
-/// Returns true if there is a built-in kind of this name, or a list of one.
+/// Returns true if this name is a built-in kind, or the list kind of one.
 pub(crate) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
     let of = kind.strip_suffix("List").unwrap_or(kind);
     let mut groups = GROUPS.iter();
@@ -351,7 +351,7 @@ fn rules(group: &Group, row: &Row) -> Rules {
             true => &["annotations"],
             false => Rules::DEFAULT.metadata_written_with_status,
         },
-        // Definitions have a finalizer without a domain.
+        // The finalizer of definitions has no domain.
         allows_unqualified_finalizers: is(("apiextensions.k8s.io", "customresourcedefinitions")),
         is_cache_required: has(RequiredCache),
         is_namespaces: is(("", "namespaces")),
@@ -369,9 +369,9 @@ fn storage_prefix(group: &str, plural: &str, group_in_prefix: bool) -> String {
     }
 }
 
-/// Reads `label[|alias][@path][?fallback][=default]`: the path is the label when it is not given, and
-/// nowhere when it is `-`; the fallback is another label. The default stands for what upstream fills
-/// in when an object is written, which is not done here.
+/// Parses `label[|alias][@path][?fallback][=default]`: the path is the label if it is absent, and there is no path if
+/// it is `-`; the fallback is another label. The default replaces the value that upstream sets when an object is
+/// written and that this server does not store.
 fn column(notation: &str) -> FieldColumn {
     let (rest, default) = notation.split_once('=').unwrap_or((notation, ""));
     let (rest, fallback) = rest.split_once('?').unwrap_or((rest, ""));

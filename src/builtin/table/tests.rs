@@ -18,7 +18,7 @@ fn find_version(group: &str, version: &str, plural: &str) -> Arc<Resource> {
         .unwrap_or_else(|| panic!("no {plural}.{version}.{group}"))
 }
 
-/// What the generated client types say of a kind; its scope is checked by the compiler.
+/// The facts about a kind in the generated client types; the compiler checks its scope.
 fn check<T, S>(seen: &mut Vec<(String, String)>, namespaced: bool)
 where
     T: k8s_openapi::Resource<Scope = S>,
@@ -111,7 +111,7 @@ fn kinds_of_the_type_tables_are_served() {
     assert_eq!(unserved, of_other_paths);
 }
 
-/// The keys are those of kube-apiserver, so that its stores can be served.
+/// The keys must be those of kube-apiserver, so that this server can serve its data.
 #[test]
 fn storage_prefixes_are_kubernetes_own() {
     for (group, plural, prefix) in [
@@ -148,7 +148,7 @@ fn storage_prefixes_are_kubernetes_own() {
     );
 }
 
-/// Two that convert would be sent each other's frames.
+/// If two resources with one storage prefix converted objects, they would send each other's frames.
 #[test]
 fn of_those_that_share_a_prefix_one_converts() {
     let all = all();
@@ -217,7 +217,7 @@ fn the_notation_of_fields_is_read() {
     assert_eq!(field(&nodes, "spec.unschedulable", r#""spec":{}"#), "false");
 }
 
-/// What the field `label` is in an object with these members.
+/// Returns the value of the field `label` in an object with these members.
 fn field(resource: &Resource, label: &str, members: &str) -> String {
     let json = format!(r#"{{"metadata":{{}},{members}}}"#);
     let object = Object::decode(

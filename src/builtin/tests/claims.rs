@@ -13,7 +13,7 @@ const PORTS: &str = "/ranges/servicenodeports/";
 const WRITERS: usize = 8;
 const WRITES: usize = 25;
 
-/// Two servers over one storage that lets others run before and after whatever it does.
+/// Two servers over one storage that yields to other tasks before and after each operation.
 struct Pair {
     servers: Vec<Fixture>,
 }
@@ -21,7 +21,7 @@ struct Pair {
 async fn pair(seed: u64) -> Pair {
     let first = fixture().await;
     *first.storage.jitter.lock() = Some(fastrand::Rng::with_seed(seed));
-    // So few addresses that they run out.
+    // The range is so small that addresses run out.
     let ranges = ServiceRanges::parse("10.0.0.0/28").unwrap();
     let server = || {
         let (storage, tasks) = (first.storage.clone(), Tasks::new());
@@ -53,9 +53,9 @@ fn random_spec(random: &mut fastrand::Rng) -> Value {
     let mut one = |choice: &[u64]| choice[random.usize(..choice.len())];
     spec["type"] = json!(["ClusterIP", "NodePort", "LoadBalancer"][one(&[0, 1, 1, 2]) as usize]);
     if spec["type"] != "ClusterIP" {
-        // Zero is any.
+        // Port 0 requests any free port.
         spec["ports"][0]["nodePort"] = one(&[0, 30001, 30002, 30003]).into();
-        // The last port is out of range: previous allocations are released.
+        // The last port is out of range, so the write fails and its earlier allocations are released.
         let second = match one(&[0, 0, 1, 2, 3]) {
             0 => None,
             1 => Some(json!({"name": "b", "port": 81})),
@@ -134,7 +134,7 @@ async fn write_some(server: &Fixture, mut random: fastrand::Rng) -> usize {
     done
 }
 
-/// The keys of what a service must have claimed.
+/// Returns the keys of the allocations that a service must have.
 fn keys_of(service: &Value) -> Vec<String> {
     let spec = &service["spec"];
     let ips = spec["clusterIPs"].as_array().into_iter().flatten();
@@ -147,7 +147,7 @@ fn keys_of(service: &Value) -> Vec<String> {
         .collect()
 }
 
-/// That of each thing there is one owner, and that it says so itself.
+/// Checks that each allocation has one owner, and that the owner has the allocated value.
 fn check(state: &BTreeMap<String, Value>, at: ResourceVersion) {
     let mut owners: HashMap<String, &str> = HashMap::new();
     let services = state.iter().filter(|(key, _)| key.starts_with(SERVICES));
@@ -168,7 +168,7 @@ fn check(state: &BTreeMap<String, Value>, at: ResourceVersion) {
     }
 }
 
-/// Goes through all that has ever been stored; the last state.
+/// Checks every revision in the history of storage and returns the last state.
 async fn check_history(storage: &ConcurrentWriter) -> BTreeMap<String, Value> {
     let last = storage.current_revision().await.unwrap();
     let mut events = Vec::new();
@@ -222,7 +222,7 @@ async fn write_concurrently(seed: u64) {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
-/// Some seeds by chance, each printed; `WATCHET_SEED` repeats a run.
+/// Runs random seeds and prints each; `WATCHET_SEED` repeats a run.
 #[tokio::test]
 async fn allocations_have_one_owner_at_every_revision() {
     for seed in watchet_test_util::seeds::seeds(6) {

@@ -131,8 +131,8 @@ async fn a_create_with_a_version_is_refused_by_storage() {
     assert!(matches!(refused, ApiError::Internal(_)), "{refused:?}");
 }
 
-/// Controllers read these of new objects, which upstream always has: a node's info, the time of a volume's
-/// phase, the empty name of a stateful set's service.
+/// Controllers read these fields of new objects, which upstream always sets: the `nodeInfo` of a node, the time of a
+/// volume's phase, the empty `serviceName` of a stateful set.
 #[tokio::test]
 async fn new_objects_have_what_go_always_writes() {
     let fixture = fixture().await;

@@ -16,23 +16,24 @@ use crate::storage::*;
 #[derive(Debug)]
 pub(crate) struct ConcurrentWriter {
     inner: std::sync::Arc<Memory>,
-    /// Written, one before each put or delete that comes, whatever is there.
+    /// Writes of the concurrent writer: the first one is removed and performed unconditionally before each put or
+    /// delete.
     pub(crate) before_writes: Mutex<VecDeque<Before>>,
-    /// So many puts that want the key absent find it taken.
+    /// The number of puts with the condition that the key is absent that will find the key present.
     pub(crate) collisions: Mutex<usize>,
-    /// The next put of this key is made, but who asked for it is never answered.
+    /// The key whose next put is performed without ever returning to the caller.
     pub(crate) unanswered: Mutex<Option<StorageKey>>,
     pub(crate) gets: Mutex<usize>,
     pub(crate) writes: Mutex<usize>,
-    /// Of the last put.
+    /// The TTL of the last put.
     pub(crate) ttl: Mutex<Option<std::time::Duration>>,
-    /// Watches of what is below deliver nothing.
+    /// The prefix whose watches deliver nothing.
     frozen: watch::Sender<Option<&'static str>>,
-    /// How often others run before and after each get, put and delete.
+    /// Random numbers of yields to other tasks before and after each get, put and delete.
     pub(crate) jitter: Mutex<Option<fastrand::Rng>>,
 }
 
-/// What another writer does.
+/// A write of the concurrent writer.
 #[derive(Debug, Clone)]
 pub(crate) enum Before {
     Put(&'static str, serde_json::Value),
@@ -61,17 +62,17 @@ impl ConcurrentWriter {
         }
     }
 
-    /// Watches deliver nothing while this holds.
+    /// Makes all watches deliver nothing if `frozen` is true, and resumes them if it is false.
     pub(crate) fn freeze(&self, frozen: bool) {
         self.frozen.send_replace(frozen.then_some("/"));
     }
 
-    /// Watches below `prefix` alone deliver nothing, until the next [`Self::freeze`].
+    /// Makes only watches below `prefix` deliver nothing, until the next [`Self::freeze`].
     pub(crate) fn freeze_below(&self, prefix: &'static str) {
         self.frozen.send_replace(Some(prefix));
     }
 
-    /// Writes as a concurrent writer, without counting.
+    /// Writes as a concurrent writer; the write is not counted.
     pub(crate) async fn write_concurrently(&self, before: Before) {
         let (Before::Put(key, _) | Before::Delete(key)) = &before;
         let key = StorageKey::new(key).unwrap();

@@ -1,4 +1,4 @@
-//! Creation, and what is refused before it.
+//! Tests of creates, and of the errors that precede the write to storage.
 
 use super::*;
 
@@ -49,7 +49,7 @@ async fn generation_is_for_those_that_have_one() {
     assert_eq!(created["status"], json!({}));
 }
 
-/// WC-009, WC-021, and what else is refused before storage is asked.
+/// WC-009, WC-021, and other errors that precede the write to storage.
 #[tokio::test]
 async fn bodies_that_contradict_the_url_are_refused() {
     let fixture = fixture().await;
@@ -418,7 +418,7 @@ async fn unknown_fields_are_refused_by_name() {
     assert!(bad_request(error).contains("may not contain '/'"));
 }
 
-/// A small body may name its owners hundreds of thousands of times.
+/// A small body may contain hundreds of thousands of owner references.
 #[test]
 fn many_owners_are_deduplicated_in_time() {
     let started = tokio::time::Instant::now();

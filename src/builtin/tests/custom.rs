@@ -1,4 +1,4 @@
-//! Custom resources: how a definition comes to be served, is judged, and goes.
+//! Tests of custom resources: how a definition is established, validated and deleted.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Fixture {
         self.create("customresourcedefinitions", definition).await
     }
 
-    /// Waits until `condition` holds of what is stored under a definition's name.
+    /// Waits until `condition` is true for the stored definition of this name.
     pub(super) async fn until_defined(
         &self,
         name: &str,
@@ -87,7 +87,7 @@ impl Fixture {
     }
 }
 
-/// `reason` of a condition, with whether it is true.
+/// Returns the `reason` of a condition, and whether it is true.
 pub(super) fn condition(definition: &Value, name: &str) -> String {
     let all = definition["status"]["conditions"].as_array().cloned();
     let one = all
@@ -233,7 +233,7 @@ async fn a_definition_goes_after_its_objects() {
     assert_eq!(f.stored("/example.com/foos/default/held").await, None);
 }
 
-/// What a server finds in storage at its start is served before it is ready.
+/// A definition that is in storage when a server starts is served before the server is ready.
 #[tokio::test]
 async fn definitions_outlive_their_server() {
     let f = fixture().await;
@@ -247,7 +247,7 @@ async fn definitions_outlive_their_server() {
     tasks.cancel();
 }
 
-/// A request that found its resource just before the definition went, or changed what can be selected.
+/// A request that resolved its resource just before the definition was deleted, or its selectable fields changed.
 #[tokio::test]
 async fn a_resource_that_went_starts_no_cache() {
     let f = fixture().await;
@@ -291,7 +291,7 @@ async fn a_resource_that_went_starts_no_cache() {
     assert!(started.iter().all(|(name, _)| name != "foos.example.com"));
 }
 
-/// A definition that another kind of server has stored, by rules that are older than these.
+/// A definition that another API server has stored, by older validation rules.
 #[tokio::test]
 async fn non_structural_schema_is_reported_and_served() {
     let f = fixture().await;
@@ -338,7 +338,7 @@ async fn non_structural_schema_is_reported_and_served() {
         (&made["spec"], &made["y"]),
         "nothing is pruned"
     );
-    // After its repair the condition is removed.
+    // The condition is removed when the definition is repaired.
     let repaired = definition("foos", "Foo")["spec"]["versions"].clone();
     let patch = json!({"spec": {"versions": repaired, "preserveUnknownFields": false}});
     f.merge_patch("customresourcedefinitions/foos.example.com", patch)

@@ -1,4 +1,4 @@
-//! Tests of what a delete makes of an object.
+//! Tests of the decision whether a delete removes an object immediately, or marks it as being deleted.
 
 use super::*;
 use crate::builtin::table;
@@ -111,7 +111,8 @@ fn the_policy_that_an_object_has_stays_without_another() {
     );
 }
 
-/// For those two the first versions of Kubernetes kept the dependents, and so it has stayed.
+/// The first versions of Kubernetes orphaned the dependents of these two resources by default, and clients depend on
+/// it.
 #[test]
 fn jobs_and_replication_controllers_leave_orphans_by_default() {
     let object = json!({"metadata": {"name": "a"}});
@@ -132,7 +133,8 @@ fn jobs_and_replication_controllers_leave_orphans_by_default() {
     assert!(matches!(gone, Change::Delete(_)), "{gone:?}");
 }
 
-/// Its grace is over, so that what holds it back may be changed; a pod in its grace takes no new policy.
+/// The propagation policy may change once the grace period is over; during the grace period of a pod it does not
+/// change.
 #[test]
 fn a_pod_whose_grace_is_over_takes_a_policy() {
     let pod = |grace: i64| {

@@ -119,7 +119,7 @@ async fn dependents_are_waited_for_by_finalizer() {
         let pending = fixture.get("deployments/d").await;
         assert_eq!(pending["metadata"]["finalizers"], json!([finalizer]));
         assert!(pending["metadata"]["deletionTimestamp"].is_string());
-        // Another policy replaces the first one; this one does not wait.
+        // The new policy replaces the first one, and does not wait for dependents.
         let options = json!({"propagationPolicy": "Background"});
         let deleted = fixture.try_delete("deployments/d", options).await.unwrap();
         assert!(matches!(deleted, Deleted::Gone(_)), "{deleted:?}");
@@ -218,7 +218,7 @@ async fn a_collection_delete_obeys_its_selectors() {
     assert!(matches!(refused, Err(ApiError::MethodNotAllowed(_))));
 }
 
-/// WC-075: what cannot be read is deleted by one option, which deletes nothing else.
+/// WC-075: an option deletes an object that cannot be decoded, and deletes no other object.
 #[tokio::test]
 async fn what_cannot_be_read_can_be_deleted() {
     const KEY: &str = "/configmaps/default/bad";
@@ -257,7 +257,7 @@ async fn what_cannot_be_read_can_be_deleted() {
     assert!(matches!(gone, Ok(Deleted::Unread)), "{gone:?}");
     assert_eq!(fixture.stored(KEY).await, None);
 
-    // It can be shown, and nothing can be made of it.
+    // The object can be decoded, but not updated.
     let mut deep = named("bad");
     deep["data"] = (0..130).fold(json!("x"), |inner, _| json!({"d": inner}));
     fixture

@@ -1,4 +1,4 @@
-//! Tests of the verbs over the memory store and real caches. What is pure is tested where it is.
+//! Tests of the verbs over the memory store and real caches. Pure functions are tested in their own modules.
 
 mod claims;
 mod clients;
@@ -65,7 +65,7 @@ pub(crate) async fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    /// The first resource of this plural name.
+    /// Returns the first resource of this plural name.
     pub(crate) fn resource(&self, plural: &str) -> Arc<Resource> {
         let mut all = self.registry.resources().into_iter();
         all.find(|r| r.plural == plural).unwrap()
@@ -87,7 +87,7 @@ impl Fixture {
         self.create_in("default", plural, body).await
     }
 
-    /// A new object, in `namespace` if it is namespaced.
+    /// Returns a new object, in `namespace` if it is namespaced.
     pub(crate) async fn create_in(
         &self,
         namespace: &str,
@@ -181,7 +181,7 @@ fn rv(object: &Value) -> ResourceVersion {
         .unwrap()
 }
 
-/// The fields and messages of a 422.
+/// Returns the fields and messages of a 422.
 fn causes(error: ApiError) -> Vec<(String, String)> {
     match error {
         ApiError::Invalid { causes, .. } => causes

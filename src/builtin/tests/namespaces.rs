@@ -1,4 +1,4 @@
-//! Namespaces: those of the system, and what is created in one.
+//! Tests of namespaces: the system namespaces, and creates in a namespace.
 
 use std::time::Duration;
 
@@ -102,21 +102,21 @@ async fn only_finalize_changes_the_finalizers_of_a_namespace() {
     body["status"]["phase"] = json!("Terminating");
     let n = fixture.update("namespaces/n/finalize", body).await;
     assert_eq!(n["spec"], json!({"finalizers": []}));
-    // As upstream, the metadata is written with it, and the status is not.
+    // As upstream, this writes the metadata, but not the status.
     assert_eq!(
         n["metadata"]["labels"],
         json!({"c": "d", "kubernetes.io/metadata.name": "n"})
     );
     assert_eq!(n["status"]["phase"], "Active");
-    // Nothing holds it now: a delete is a delete.
+    // Without a finalizer a delete removes the namespace immediately.
     assert!(matches!(
         fixture.delete("namespaces/n").await,
         Deleted::Gone(_)
     ));
 }
 
-/// The last delete may be acknowledged before the cache has heard of it. Until it has, nothing is
-/// let in on the cache's old word that the namespace is active.
+/// A delete may be acknowledged before the cache receives its event. Until then the server must not accept a create
+/// because the namespace is still active in the cache.
 #[tokio::test]
 async fn a_namespace_that_is_gone_lets_nothing_in_on_old_news() {
     let fixture = fixture().await;

@@ -49,7 +49,7 @@ fn objects_of_other_kinds_are_refused_as_by_upstream() {
             ),
         );
     }
-    // What upstream converts is of another version.
+    // Upstream converts an object of another version.
     check(
         "horizontalpodautoscalers",
         "autoscaling/v1",

@@ -93,7 +93,7 @@ async fn a_version_in_a_patch_is_a_condition() {
     assert_eq!(patched["metadata"]["labels"], json!({"a": "3"}));
 }
 
-/// An object that could be stored but not read back could never be changed or deleted again.
+/// An object that could be stored but not decoded could never be changed or deleted again.
 #[tokio::test]
 async fn no_write_makes_an_object_that_cannot_be_deleted() {
     let fixture = fixture().await;
@@ -118,8 +118,8 @@ async fn no_write_makes_an_object_that_cannot_be_deleted() {
     bad_request(fixture.try_create("deployments", body).await.unwrap_err());
 }
 
-/// A patch that gave metadata a value of another type was a 400, and a strategic one was refused in the
-/// words of the JSON decoder. client-go's users check `IsInvalid` and the cause's field.
+/// A patch that gave metadata a value of another type was a 400, and a strategic merge patch returned the message of
+/// the JSON decoder. Users of client-go check `IsInvalid` and the field of the cause.
 #[tokio::test]
 async fn a_patch_whose_result_does_not_fit_is_invalid() {
     let fixture = fixture().await;
@@ -198,7 +198,7 @@ async fn a_patch_whose_result_does_not_fit_is_invalid() {
             "{message}, not {detail}"
         );
     }
-    // A typed object has no other kind than its type's.
+    // A patch cannot change the kind of a built-in object.
     let kind = Patch::Strategic(json!({"kind": "Secret", "metadata": {"labels": {"a": "1"}}}));
     let patched = fixture.try_patch("pods/a", kind).await.unwrap();
     assert_eq!(patched["kind"], "Pod");

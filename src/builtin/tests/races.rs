@@ -1,4 +1,4 @@
-//! What happens when others write at the same time, and when the cache is behind.
+//! Tests of concurrent writes, and of a cache that is behind storage.
 
 use super::concurrent_writer::Before;
 use super::*;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const KEY: &str = "/configmaps/default/c";
 
-/// A cache that has the config map `c` as it is and stands still from then on.
+/// Creates the config map `c`, waits until the cache has it, and freezes the cache.
 async fn frozen_fixture() -> (Fixture, Value) {
     let fixture = fixture().await;
     let created = fixture.create("configmaps", named("c")).await;
@@ -51,8 +51,8 @@ async fn a_patch_lands_on_what_the_winner_wrote() {
     assert_eq!(fixture.stored(KEY).await.unwrap()["data"], patched["data"]);
 }
 
-/// WC-045, WC-052, by concurrent writers: every patch is in the end state, and every conditional
-/// update that was acknowledged has counted once.
+/// WC-045, WC-052, with concurrent writers: the final state contains every patch, and every acknowledged conditional
+/// update exactly once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_write_is_lost() {
     const WRITERS: usize = 8;
@@ -102,7 +102,7 @@ async fn a_stale_suggestion_does_not_undo_a_write() {
     assert_eq!(patched["data"], json!({"theirs": "1", "mine": "1"}));
 }
 
-/// A good suggestion saves the read.
+/// If the object in the cache is current, the write needs no read from storage.
 #[tokio::test]
 async fn a_good_suggestion_costs_no_read() {
     let (fixture, _) = frozen_fixture().await;
@@ -132,12 +132,12 @@ async fn a_refusal_on_a_stale_suggestion_is_decided_again() {
             .unwrap()
             .mod_revision
     };
-    // To the cache the version is unknown; to storage it is the latest.
+    // The cache does not know this version; in storage it is the latest.
     let mut body = with(&created, "mine");
     body["metadata"]["resourceVersion"] = json!(latest.to_string());
     let updated = fixture.update("configmaps/c", body).await;
     assert_eq!(updated["data"], json!({"mine": "1"}));
-    // And one that only the cache has is refused.
+    // A version that is current only in the cache is refused.
     let late = fixture.try_update("configmaps/c", created.clone()).await;
     let mut changed = created;
     changed["data"] = json!({"late": "1"});
@@ -224,9 +224,9 @@ async fn a_suggestion_cannot_fulfil_a_precondition() {
     assert!(fixture.stored(KEY).await.is_some());
 }
 
-/// A client that finalized a namespace met a 404 when another was faster by a moment, and a 409 when another
-/// only wrote to it: the write was decided again. Upstream then deletes what is there, and so each of several
-/// clients that finalize at the same time has its 200.
+/// A client that finalized a namespace got a 404 if a concurrent request finalized it first, and a 409 after any other
+/// concurrent write, because the decision was repeated on the new state. Upstream deletes the present object, so each
+/// of several clients that finalize concurrently gets a 200.
 #[tokio::test]
 async fn a_write_that_removes_the_last_finalizer_meets_no_other() {
     const KEY: &str = "/namespaces/n";
@@ -251,7 +251,7 @@ async fn a_write_that_removes_the_last_finalizer_meets_no_other() {
         assert_eq!(last["spec"], json!({"finalizers": []}));
         assert_eq!(fixture.stored(KEY).await, None);
     }
-    // Another namespace of that name is not meant.
+    // A new namespace of the same name is not deleted.
     fixture.create("namespaces", named("n")).await;
     fixture.delete("namespaces/n").await;
     let mut body = fixture.get("namespaces/n").await;
@@ -266,7 +266,7 @@ async fn a_write_that_removes_the_last_finalizer_meets_no_other() {
     fixture.update("namespaces/n/finalize", body.clone()).await;
     let stored = fixture.stored(KEY).await.unwrap();
     assert_eq!(stored["metadata"]["uid"], "another");
-    // What was changed before the request came is a conflict, as for every write.
+    // A change before the request arrived is a conflict, as for every write.
     let late = fixture.try_update("namespaces/n/finalize", body).await;
     conflict(late.unwrap_err());
 }
@@ -282,7 +282,7 @@ async fn write_that_always_conflicts_fails_in_time() {
         CacherConfig::default(),
         Metrics::new(),
     );
-    // No timers but this test's: the paused clock would jump to them.
+    // Only this test may have timers: the paused clock would advance to others.
     tasks.cancel();
     let nodes = registry.resource("", "v1", "nodes").unwrap();
     let location = ObjectLocation::new(&nodes, None, "n").unwrap();
@@ -297,7 +297,7 @@ async fn write_that_always_conflicts_fails_in_time() {
     assert_eq!(loser.calls, WRITE_DEADLINE.as_secs());
 }
 
-/// A write that conflicts each time, after a second.
+/// A write that takes a second and then conflicts, every time.
 struct AlwaysConflicting {
     storage: Arc<ConcurrentWriter>,
     calls: u64,

@@ -1,4 +1,5 @@
-//! Services: their addresses and their ports on nodes, each one service's. And the priorities of pods.
+//! Tests of services: each address and node port is allocated to one service only. Also tests of the priorities of
+//! pods.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +75,7 @@ async fn a_chosen_address_is_taken_once_and_given_back() {
         outside[0].1.contains("is not in the valid range"),
         "{outside:?}"
     );
-    // One that is refused for its name gives nothing away.
+    // A create that fails because the name exists releases nothing.
     fixture
         .try_create("services", service("a", json!({})))
         .await
@@ -112,7 +113,7 @@ async fn ports_on_nodes_come_and_go_with_the_type() {
             .1
             .contains("The range of valid ports is 30000-32767")
     );
-    // Who says less than there is keeps it.
+    // An update that omits an allocated value retains it.
     let same = fixture
         .update("services/a", service("a", json!({"type": "NodePort"})))
         .await;
@@ -141,7 +142,7 @@ async fn ports_on_nodes_come_and_go_with_the_type() {
     );
 }
 
-/// One that balances locally once got one port for its traffic and for its health.
+/// A service with `externalTrafficPolicy: Local` once got the same port for its traffic and for its health checks.
 #[tokio::test]
 async fn the_port_for_the_health_is_none_of_the_others() {
     let fixture = fixture().await;
@@ -152,7 +153,7 @@ async fn the_port_for_the_health_is_none_of_the_others() {
         }
         spec
     };
-    // The search for a port begins at one and the same place by the number of what it is for.
+    // The search for a free port starts at a position that is derived from the number of the service's port.
     let ports = json!([{"name": "a", "port": 65535}, {"name": "b", "port": 80}]);
     for n in 0..5 {
         let expected = balanced(json!({ "ports": ports }));
@@ -180,7 +181,7 @@ async fn the_port_for_the_health_is_none_of_the_others() {
         [("spec.healthCheckNodePort".to_owned(), why)]
     );
     assert_eq!(fixture.stored("/ranges/servicenodeports/30123").await, None);
-    // Nor is one found for it that is chosen for the health, here or before.
+    // A chosen health check port is not allocated to another port of the service either, in this write or a later one.
     let chosen = balanced(json!({"healthCheckNodePort": 30124}));
     let made = fixture.create("services", service("h", chosen)).await;
     assert_eq!(made["spec"]["healthCheckNodePort"], 30124);
@@ -239,7 +240,7 @@ async fn a_refused_write_gives_back_what_it_claimed() {
             .unwrap_err(),
     );
     assert_eq!(fixture.stored(key).await, None);
-    // Another is claimed first, and then the second is refused.
+    // The first port is allocated, then the second one is rejected, which releases the first.
     wants["metadata"]["resourceVersion"] = Value::Null;
     wants["spec"]["ports"] = json!([
         {"name": "a", "port": 80, "nodePort": 30123}, {"name": "b", "port": 81, "nodePort": 80},
@@ -248,7 +249,7 @@ async fn a_refused_write_gives_back_what_it_claimed() {
     assert_eq!(fixture.stored(key).await, None);
 }
 
-/// A claim that a server left behind when it died in the middle of a write.
+/// An allocation that remained because a server stopped in the middle of a write.
 #[tokio::test]
 async fn an_abandoned_claim_is_taken_over() {
     let fixture = fixture().await;
@@ -272,12 +273,12 @@ async fn an_abandoned_claim_is_taken_over() {
         };
         fixture.storage.put(put).await.unwrap();
     };
-    // A young one may be of a write that is under way.
+    // A recent allocation may belong to a write in progress.
     leave(&claim).await;
     fixture.try_create("services", wants()).await.unwrap_err();
     claim["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
     leave(&claim).await;
-    // It was made long ago, but held again.
+    // The allocation is old, but another write has held it since.
     fixture.try_create("services", wants()).await.unwrap_err();
     let holds = &mut claim["metadata"]["annotations"]["services.watchet/holds"];
     let (hold, since) = holds.as_str().unwrap().rsplit_once('/').unwrap();
@@ -313,7 +314,7 @@ async fn a_pod_has_the_priority_of_its_class() {
         .create("pods", of("c", "system-node-critical"))
         .await;
     assert_eq!(c["spec"]["priority"], 2_000_001_000);
-    // One that all pods have that name none, and only one.
+    // The global default applies to pods without a class; there can be only one.
     let common = json!({"metadata": {"name": "common"}, "value": 7, "globalDefault": true});
     fixture.create("priorityclasses", common).await;
     let second = json!({"metadata": {"name": "second"}, "value": 8, "globalDefault": true});
@@ -333,7 +334,7 @@ async fn a_pod_has_the_priority_of_its_class() {
         let e = fixture
             .create("pods", pod(&format!("e{}", tries.start)))
             .await;
-        // The cache may be behind.
+        // The cache may not have reached that version yet.
         if e["spec"]["priorityClassName"] == "common" {
             assert_eq!(e["spec"]["priority"], 7);
             break;

@@ -1,10 +1,10 @@
-//! Objects that this version did not write: what an older one stored without what is filled in today.
+//! Tests with stored objects that an older version wrote, without the defaults of this version.
 
 use super::*;
 use crate::storage::Put;
 
 impl Fixture {
-    /// Puts an object into storage past the registry.
+    /// Writes an object to storage directly, without the registry.
     async fn store(&self, key: &str, object: Value) {
         let put = Put {
             key: crate::api::StorageKey::new(key).unwrap(),
@@ -26,8 +26,8 @@ fn held(api_version: &str, kind: &str, more: Value) -> Value {
     object
 }
 
-/// Found by attack: what was filled in on one side only counted as changed, and of most kinds an object that
-/// was stored before there were defaults could not even lose its finalizers.
+/// Defaults were applied to the new object only, so that the comparison found changes: of most kinds, an object that
+/// was stored without defaults could not even lose its finalizers.
 #[tokio::test]
 async fn what_was_stored_without_defaults_can_be_changed() {
     let fixture = fixture().await;
@@ -75,8 +75,8 @@ async fn what_was_stored_without_defaults_can_be_changed() {
     }
 }
 
-/// Found by attack: an object that is no longer valid, or never was, could not lose its finalizers, and so
-/// never be deleted. It is not made valid by that, and nothing else may get worse.
+/// The finalizers of an object that is invalid by the present rules could not be removed, so it could never be deleted.
+/// Such an update must not make the object more invalid, and does not make it valid.
 #[tokio::test]
 async fn invalid_stored_object_can_be_deleted() {
     let fixture = fixture().await;
@@ -182,8 +182,8 @@ async fn an_object_as_deep_as_one_may_be_stays_readable() {
     }
 }
 
-/// Found by reading: the entry of who wrote an object before its first apply nests deeper than the object,
-/// and only other writes looked at that.
+/// The managed fields entry for the time before the first apply nests deeper than the object, and only other writes
+/// checked that depth.
 #[tokio::test]
 async fn an_apply_to_an_object_as_deep_as_one_may_be_leaves_it_readable() {
     let fixture = fixture().await;
@@ -215,7 +215,7 @@ async fn an_apply_to_an_object_as_deep_as_one_may_be_leaves_it_readable() {
     assert!((1..10).contains(&refused), "{refused}");
 }
 
-/// A write of the server itself, which stores an object.
+/// Stores an object by a write of the server itself.
 struct Store(Value);
 
 impl Decide for Store {

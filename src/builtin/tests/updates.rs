@@ -155,14 +155,14 @@ async fn some_are_created_by_an_update() {
         .unwrap_err();
     assert!(error.is_not_found(), "{error}");
 
-    // A version is only a condition on what is there.
+    // A resourceVersion is a condition only if the object exists.
     let mut body = named("other");
     body["metadata"]["resourceVersion"] = json!("4");
     let other = fixture.update("leases/other", body).await;
     assert!(other["metadata"]["uid"].is_string());
     let class = json!({"metadata": {"name": "r"}, "handler": "h"});
     fixture.update("runtimeclasses/r", class).await;
-    // A uid is about one object, which is not there.
+    // A uid is a precondition on one object, which does not exist.
     for (path, name) in [("leases/third", "third"), ("configmaps/third", "third")] {
         let mut body = named(name);
         body["metadata"]["uid"] = json!("u");
@@ -183,8 +183,8 @@ async fn some_are_created_by_an_update() {
     assert!(error.unwrap_err().is_not_found(), "the namespace");
 }
 
-/// Two PUTs of what is not there: the second one updates an object, and its error must not be that it
-/// cannot create one.
+/// Two concurrent PUTs of an object that does not exist: the second one updates the created object, and its error must
+/// not report that the object cannot be created.
 #[tokio::test]
 async fn a_creating_update_that_loses_is_an_update() {
     let fixture = fixture().await;

@@ -54,7 +54,7 @@ impl Fixture {
     }
 }
 
-/// Who manages what: manager, operation, version and the fields.
+/// Returns the manager, operation, version and fields of each managed fields entry.
 fn entries(object: &Value) -> Vec<(String, Value)> {
     let entries = object["metadata"]["managedFields"].as_array();
     let entry = |entry: &Value| {
@@ -81,7 +81,7 @@ fn cpu(percentage: i64) -> Value {
     json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}])
 }
 
-/// Atomic in v1, and not in v2.
+/// A field that is atomic in v1, and not in v2.
 const REFERENCE: &str = "f:scaleTargetRef";
 
 /// An apply through autoscaling/v1 was a 500: its version was looked up as `v1`, of which there is no type.
@@ -101,7 +101,8 @@ async fn autoscalers_are_applied_in_each_version() {
     let a = ("a Apply autoscaling/v1".to_owned(), fields);
     assert_eq!(entries(&made), std::slice::from_ref(&a));
 
-    // The same value in another version is shared, another one is a conflict, in that version's words.
+    // Applying the same value in another version shares the field; another value is a conflict, reported with the field
+    // names of that version.
     let metrics = autoscaler("v2", json!({"maxReplicas": 3, "metrics": cpu(50)}));
     let shared = fixture.apply_as("b", &v2, &metrics).await.unwrap();
     let fields = json!({"f:spec": {
@@ -124,7 +125,7 @@ async fn autoscalers_are_applied_in_each_version() {
         "Apply failed with 1 conflict: conflict with \"a\": .spec.targetCPUUtilizationPercentage"
     );
 
-    // What one gives up stays as long as the other has it, in whichever version.
+    // A field that one manager no longer applies remains as long as the other one owns it, in either version.
     let less = autoscaler("v2", json!({"maxReplicas": 3}));
     let left = fixture.apply_as("b", &v2, &less).await.unwrap();
     assert_eq!(left["spec"]["metrics"], cpu(50));
@@ -163,14 +164,14 @@ async fn updates_of_autoscalers_are_recorded_in_their_version() {
     let fields = json!({"f:spec": {"f:targetCPUUtilizationPercentage": {}}});
     let u = ("u Update autoscaling/v1".to_owned(), fields);
     assert_eq!(entries(&changed), [of_creator(left), u.clone()]);
-    // And the other way round.
+    // The same in the other direction.
     let changed = fixture
         .patch_as("w", &v2, json!({"spec": {"metrics": cpu(70)}}))
         .await;
     assert!(!entries(&changed).contains(&u), "{changed}");
 }
 
-/// Entries of writes through events.k8s.io said `v1`, with the core group's names of the fields.
+/// Entries of writes through events.k8s.io had the version `v1` and the field names of the core group.
 #[tokio::test]
 async fn events_are_managed_in_the_group_of_the_request() {
     let fixture = fixture().await;

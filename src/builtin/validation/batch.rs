@@ -1,4 +1,4 @@
-//! What is wrong with jobs and cron jobs, and what an update of a job may change.
+//! Validates jobs and cron jobs, and updates of jobs.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ const COUNTS: &[&str] = &[
     "maxFailedIndexes",
 ];
 
-/// A job; one that is generated must carry the labels that it was given.
+/// Validates a job; a job whose selector is generated must have the generated labels.
 pub(super) fn job(job: &Fields, is_new: bool, causes: &mut Causes) {
     let Some(spec) = object(job, "spec") else {
         return;
@@ -76,7 +76,7 @@ fn generated_selector(job: &Fields, spec: &Fields, causes: &mut Causes) {
     }
 }
 
-/// The spec of a job, or of the jobs of a cron job.
+/// Validates the spec of a job, or of the job template of a cron job.
 fn job_spec(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
     not_negative(spec, COUNTS, at, causes);
     let indexed = text(spec, "completionMode") == "Indexed";
@@ -117,7 +117,7 @@ fn job_spec(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let policy = object(template, "spec").map_or("", |spec| text(spec, "restartPolicy"));
     let at = at.member("spec");
     match policy {
-        // What does not say more is never restarted for ever.
+        // The pods of a job must not be restarted forever, so a restart policy is required.
         "" | "Always" => {
             let why = "valid values: \"OnFailure\", \"Never\"";
             causes.required(&at.member("restartPolicy"), why);
@@ -212,7 +212,7 @@ pub(super) fn cron_job(cron_job: &Fields, causes: &mut Causes) {
     }
     let limits = &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"];
     not_negative(spec, limits, &at, causes);
-    // What it makes gets a suffix of eleven characters.
+    // The names of its jobs have a suffix of eleven characters.
     let name = object(cron_job, "metadata").map_or("", |metadata| text(metadata, "name"));
     if name.len() > 52 {
         let at = Path::Top("metadata");
@@ -224,7 +224,7 @@ pub(super) fn cron_job(cron_job: &Fields, causes: &mut Causes) {
     }
 }
 
-/// What an update of a job may not change.
+/// Reports changes of an update that a job does not permit.
 pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     let (Some(old_spec), Some(spec)) = (object(old, "spec"), object(new, "spec")) else {
         return;
@@ -280,7 +280,7 @@ fn is_template_mutable(job: &Fields, spec: &Fields) -> bool {
     flag(spec, "suspend") && has_stopped && number(status, "active").unwrap_or(0) == 0
 }
 
-/// Removes what may change while a job is suspended.
+/// Removes the fields that may change while a job is suspended.
 fn remove_mutable_members(template: &mut Value) {
     if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("labels");
@@ -305,7 +305,7 @@ fn remove_mutable_members(template: &mut Value) {
     }
 }
 
-/// The name of a job is a label of its pods.
+/// Validates that the name of a job is a valid label value, because its pods have it as a label.
 pub(super) fn job_name(job: &Fields, causes: &mut Causes) {
     let Some(metadata) = object(job, "metadata") else {
         return;

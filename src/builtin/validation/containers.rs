@@ -1,4 +1,4 @@
-//! What is wrong with containers: their names, images, ports, environment, mounts, resources, probes.
+//! Validates containers: their names, images, ports, environment, mounts, resources, probes.
 
 use std::collections::HashSet;
 
@@ -28,12 +28,12 @@ const FIELD_PATHS: &[&str] = &[
 ];
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
-/// What the validation of containers needs of their pod.
+/// The properties of a pod that the validation of its containers depends on.
 #[derive(Debug)]
 pub(super) struct Pod<'a> {
     /// The names of its volumes.
     pub(super) volumes: HashSet<&'a str>,
-    /// How long it may take to end.
+    /// The termination grace period.
     pub(super) grace: Option<i64>,
 }
 
@@ -120,7 +120,7 @@ pub(super) fn ephemeral(spec: &Fields, pod: &Pod<'_>, at: &Path<'_>, causes: &mu
     }
 }
 
-/// What says that a container is part of what its pod is for.
+/// Reports the fields that an ephemeral container must not have.
 fn not_ephemeral(container: &Fields, at: &Path<'_>, causes: &mut Causes) {
     const WHY: &str = "cannot be set for an Ephemeral Container";
     let others = [
@@ -202,7 +202,7 @@ fn ports(container: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// Validates that no port of the host is used twice.
+/// Validates that no host port is used twice.
 fn host_ports(container: &Fields, taken: &mut HashSet<String>, at: &Path<'_>, causes: &mut Causes) {
     for (index, port) in objects(list(container, "ports")) {
         let Some(number) = number(port, "hostPort").filter(|n| *n != 0) else {
@@ -313,7 +313,7 @@ fn value_from(from: &Fields, valued: bool, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// A field of the pod that a container may see.
+/// Validates `fieldRef`: a field of the pod that a container may read.
 pub(super) fn field_ref(field: &Fields, supported: &[&str], at: &Path<'_>, causes: &mut Causes) {
     match text(field, "fieldPath") {
         "" => causes.required(&at.member("fieldPath"), ""),
@@ -410,7 +410,7 @@ fn lifecycle(container: &Fields, pod: &Pod<'_>, at: &Path<'_>, causes: &mut Caus
     }
 }
 
-/// What a probe or a hook does: one thing.
+/// Validates the handler of a probe or a hook: exactly one action.
 fn handler(handler: &Fields, pod: &Pod<'_>, at: &Path<'_>, causes: &mut Causes) {
     let mut given = 0;
     for member in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
@@ -449,7 +449,7 @@ fn handler(handler: &Fields, pod: &Pod<'_>, at: &Path<'_>, causes: &mut Causes) 
     }
 }
 
-/// A port by its number or by its name.
+/// Validates a port, given by its number or its name.
 pub(super) fn port_or_name(port: Option<&Value>, at: &Path<'_>, causes: &mut Causes) {
     match port {
         Some(Value::String(name)) => causes.invalid_each(at, name, rules::port_name(name)),

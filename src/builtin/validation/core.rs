@@ -1,5 +1,4 @@
-//! What is wrong with plain data and with what the cluster keeps of nodes and quotas: the smaller types
-//! of the core group.
+//! Validates the smaller types of the core group: config maps, secrets, claims, events and others.
 
 use std::collections::HashSet;
 
@@ -13,7 +12,7 @@ use super::text as rules;
 use super::{resources, selectors};
 use crate::registry::fields::{Fields, list, object, text};
 
-/// What a config map or a secret may hold, keys not counted.
+/// The maximum size of the values of a config map or a secret, in bytes, without the keys.
 const DATA_BYTES_MAX: usize = 1 << 20;
 
 const ACCESS_MODES: &[&str] = &[
@@ -45,7 +44,7 @@ pub(super) fn config_map(map: &Fields, causes: &mut Causes) {
         bytes += decoded_bytes(binary);
     }
     if bytes > DATA_BYTES_MAX {
-        // So upstream writes the path of the object itself.
+        // Upstream writes the path of the object itself like this.
         causes.too_long(&Path::Top("[]"), DATA_BYTES_MAX);
     }
 }
@@ -60,7 +59,7 @@ fn keys(data: &Fields, member: &'static str, causes: &mut Causes) {
     }
 }
 
-/// How much base64 says.
+/// Returns the number of bytes that base64 values decode to.
 fn decoded_bytes(data: &Fields) -> usize {
     let values = data.values().filter_map(Value::as_str);
     let bytes = |text: &str| text.trim_end_matches('=').len() * 3 / 4;
@@ -82,7 +81,7 @@ pub(super) fn secret(secret: &Fields, causes: &mut Causes) {
         "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
         "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
         "kubernetes.io/tls" => &["tls.crt", "tls.key"],
-        // One of them is enough.
+        // One of the two keys is sufficient.
         "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
             &["username", "password"]
         }
@@ -104,12 +103,12 @@ pub(super) fn secret(secret: &Fields, causes: &mut Causes) {
     }
 }
 
-/// A claim on a volume.
+/// Validates a persistent volume claim.
 pub(super) fn claim(claim: &Fields, causes: &mut Causes) {
     claim_spec(claim, &Path::Top("spec"), causes);
 }
 
-/// The `spec` of `owner`, which is at `at`.
+/// Validates the spec of a claim, which is the member `spec` of `owner`, at the path `at`.
 pub(super) fn claim_spec(owner: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let empty = Fields::new();
     let spec = object(owner, "spec").unwrap_or(&empty);
@@ -141,7 +140,7 @@ pub(super) fn claim_spec(owner: &Fields, at: &Path<'_>, causes: &mut Causes) {
     one_of(spec, "volumeMode", &["Block", "Filesystem"], at, causes);
 }
 
-/// `accessModes` of a volume or of a claim.
+/// Validates `accessModes` of a volume or of a claim.
 pub(super) fn access_modes(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let at = at.member("accessModes");
     let modes = list(spec, "accessModes");
@@ -184,7 +183,7 @@ pub(super) fn limit_range(range: &Fields, causes: &mut Causes) {
     }
 }
 
-/// No bound of a resource is above the next.
+/// Validates that no bound of a resource is above the next greater bound.
 fn compare(limit: &Fields, low: &str, high: &str, at: &Path<'_>, causes: &mut Causes) {
     let (Some(lows), Some(highs)) = (object(limit, low), object(limit, high)) else {
         return;
@@ -221,7 +220,7 @@ fn spoken(bound: &str) -> &str {
     }
 }
 
-/// An event lives where its object does; those of objects in no namespace in `default`.
+/// Validates that an event is in the namespace of its object; an event of a cluster-scoped object is in `default`.
 pub(super) fn event(event: &Fields, causes: &mut Causes) {
     let at = Path::Top("involvedObject");
     let own = object(event, "metadata").map_or("", |metadata| text(metadata, "namespace"));

@@ -30,7 +30,7 @@ const NAMED: &[&str] = &[
 /// Checks a schedule.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the reason why it is invalid.
 pub(super) fn check(schedule: &str) -> Result<(), String> {
     if schedule.starts_with('@') {
         return named(schedule);

@@ -1,5 +1,5 @@
-//! What is wrong with a class of devices: which devices it selects. Expressions are evaluated by schedulers,
-//! and are held here to the form that every reader expects.
+//! Validates device classes. Schedulers evaluate the CEL expressions that select devices; here only their form is
+//! checked.
 
 use super::Causes;
 use super::members::objects;
@@ -7,7 +7,7 @@ use super::path::Path;
 use crate::registry::fields::{Fields, list, object, text};
 
 const SELECTORS_MAX: usize = 32;
-/// How long an expression may be.
+/// The maximum length of an expression.
 const EXPRESSION_BYTES_MAX: usize = 10 << 10;
 
 pub(super) fn class(class: &Fields, causes: &mut Causes) {

@@ -1,5 +1,5 @@
-//! What is wrong with what says in which order requests are served. This server has no queues; the objects
-//! are there for those who manage them.
+//! Validates FlowSchemas and PriorityLevelConfigurations. This server does not queue requests by priority; it only
+//! stores these objects for the clients that manage them.
 
 use super::Causes;
 use super::members::objects;

@@ -1,4 +1,4 @@
-//! Rules that members of several types share: one of a few texts, numbers in a range.
+//! Validation rules that several types share: enumerations, and ranges of numbers.
 
 use super::text::{self, NOT_NEGATIVE};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::registry::Causes;
 use crate::registry::field_path::Path;
 use crate::registry::fields::{Fields, number, text as text_of};
 
-/// A text that must be one of a few.
+/// Validates a required string with few allowed values.
 pub(super) fn required_one_of(
     fields: &Fields,
     member: &str,
@@ -21,7 +21,7 @@ pub(super) fn required_one_of(
     }
 }
 
-/// A text that may be absent, or one of a few.
+/// Validates an optional string with few allowed values.
 pub(super) fn one_of(
     fields: &Fields,
     member: &str,
@@ -35,7 +35,7 @@ pub(super) fn one_of(
     }
 }
 
-/// Numbers of zero or more.
+/// Validates numbers that must not be negative.
 pub(super) fn not_negative(fields: &Fields, members: &[&str], at: &Path<'_>, causes: &mut Causes) {
     for member in members {
         if let Some(number) = number(fields, member).filter(|number| *number < 0) {
@@ -50,7 +50,7 @@ pub(super) fn not_negative_top(fields: &Fields, member: &'static str, causes: &m
     }
 }
 
-/// A number that may be absent, or in a range.
+/// Validates an optional number that must be in a range.
 pub(super) fn nullable_range(
     fields: &Fields,
     member: &str,
@@ -72,7 +72,7 @@ pub(super) fn numbered(at: &Path<'_>, number: i64, problems: Vec<String>, causes
     }
 }
 
-/// The objects in a list, with their places.
+/// Returns the objects in a list, with their paths.
 pub(super) fn objects(list: &[Value]) -> impl Iterator<Item = (usize, &Fields)> {
     let list = list.iter().enumerate();
     list.filter_map(|(index, item)| Some((index, item.as_object()?)))

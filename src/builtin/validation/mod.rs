@@ -68,7 +68,7 @@ pub(super) fn update(
     }
 }
 
-/// Validates what holds for every object, new or not.
+/// Validates the rules that hold for every object, new or updated.
 fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut Causes) {
     match (&*resource.group, &*resource.plural) {
         ("", plural) => core_group(plural, old, object, causes),

@@ -1,4 +1,4 @@
-//! What is wrong with how traffic gets to pods, services apart: ingresses, network policies, endpoints.
+//! Validates ingresses, network policies and endpoints. Services are in `services`.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use crate::registry::fields::{Fields, is_unset, list, number, object, text};
 const SPEC: Path<'static> = Path::Top("spec");
 const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
 
-/// What is of the groups `networking.k8s.io` and `discovery.k8s.io`.
+/// Validates the resources of the groups `networking.k8s.io` and `discovery.k8s.io`.
 pub(super) fn any(plural: &str, object_: &Fields, causes: &mut Causes) {
     let spec = object(object_, "spec");
     match (plural, spec) {
@@ -93,7 +93,7 @@ fn ingress(spec: &Fields, causes: &mut Causes) {
     }
 }
 
-/// A host: all of them, one, or what is below a domain.
+/// Validates a host: empty (all hosts), a name, or a wildcard such as `*.example.com`.
 fn host(host: &str, at: &Path<'_>, causes: &mut Causes) {
     if host.is_empty() {
         return;
@@ -287,7 +287,7 @@ fn policy_peer(peer: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// The endpoints of a service, in the old form.
+/// Validates the Endpoints of a service.
 pub(super) fn endpoints(endpoints: &Fields, causes: &mut Causes) {
     let at = Path::Top("subsets");
     for (index, subset) in objects(list(endpoints, "subsets")) {

@@ -1,4 +1,4 @@
-//! What is wrong with a node, and what an update of one may not change.
+//! Validates nodes and updates of nodes.
 
 use std::collections::HashSet;
 
@@ -36,7 +36,7 @@ pub(super) fn node(node: &Fields, causes: &mut Causes) {
     cidrs(spec, causes);
 }
 
-/// The ranges of a node's pods: one, or one of each family.
+/// Validates `podCIDRs`: at most one range of each IP family.
 fn cidrs(spec: &Fields, causes: &mut Causes) {
     let at = SPEC.member("podCIDRs");
     let all = list(spec, "podCIDRs");
@@ -52,7 +52,7 @@ fn cidrs(spec: &Fields, causes: &mut Causes) {
     }
 }
 
-/// What was once given to a node stays.
+/// Reports changes of fields of a node that are immutable once set.
 pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     let empty = Fields::new();
     let (before, now) = (
@@ -74,7 +74,7 @@ pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     }
 }
 
-/// The addresses that a node reports.
+/// Validates the addresses in a node's status.
 pub(super) fn status(new: &Fields, causes: &mut Causes) {
     let at = Path::Top("status");
     let at = at.member("addresses");

@@ -1,4 +1,4 @@
-//! What is wrong with the annotations of pods that kubelets and controllers obey.
+//! Validates the annotations of pods that kubelets and controllers act on.
 
 use std::collections::HashSet;
 
@@ -7,13 +7,13 @@ use super::members::objects;
 use super::path::Path;
 use crate::registry::fields::{Fields, list, object, text};
 
-/// Marks a pod that a kubelet runs by itself and only reports.
+/// The annotation of a mirror pod, which a kubelet creates to report a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The AppArmor profile of a container, whose name follows.
+/// The prefix of the annotation with the AppArmor profile of a container; the name of the container follows.
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Which pods of a set are deleted first.
+/// The annotation that determines which pods of a replica set are deleted first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 fn annotations(pod: &Fields) -> Option<&Fields> {
@@ -62,14 +62,14 @@ fn app_armor(profile: &str, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// Signs and zeros in front are not allowed, except for a minus.
+/// Returns true if the text is a 32-bit integer that begins with neither a plus sign nor a superfluous zero.
 fn is_deletion_cost(text: &str) -> bool {
     let is_plain =
         text == "0" || text.starts_with(['-', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
     is_plain && text.parse::<i32>().is_ok()
 }
 
-/// Annotations that are obeyed when the pod starts do not change.
+/// Validates that annotations that take effect when the pod starts do not change.
 pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     let at = Path::Top("metadata");
     let at = at.member("annotations");

@@ -1,4 +1,4 @@
-//! What is wrong with a pod, or with a template for pods; what an update of a pod may change.
+//! Validates pods, pod templates, and updates of pods.
 
 use std::collections::HashSet;
 
@@ -15,12 +15,12 @@ use crate::registry::fields::{Fields, flag, is_unset, list, number, object, text
 
 const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-/// What a text must look like.
+/// Checks the format of a string and returns an error message.
 type Rule = fn(&str) -> Vec<String>;
 
 const ID_MAX: i64 = i32::MAX as i64;
 
-/// A pod's own spec.
+/// Validates the spec of a pod.
 pub(super) fn pod(pod: &Fields, causes: &mut Causes) {
     pod_annotations::of_pod(pod, causes);
     if let Some(spec) = object(pod, "spec") {
@@ -28,7 +28,7 @@ pub(super) fn pod(pod: &Fields, causes: &mut Causes) {
     }
 }
 
-/// A template's labels, annotations and spec.
+/// Validates the labels, annotations and spec of a pod template.
 pub(super) fn template(template: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let metadata = object(template, "metadata");
     if let Some(labels) = metadata.and_then(|metadata| object(metadata, "labels")) {
@@ -183,7 +183,7 @@ fn host_aliases(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// What an update changes of a pod that it may not.
+/// Reports the changes of an update that a pod does not permit.
 pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     let at = Path::Top("spec");
     let (Some(old), Some(new)) = (object(old, "spec"), object(new, "spec")) else {
@@ -216,7 +216,8 @@ pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     }
 }
 
-/// What of a pod's spec no update changes. The scheduling of a gated one is still open.
+/// Reports changes of immutable fields of a pod's spec. The scheduling fields of a pod with scheduling gates may still
+/// change.
 fn fixed(spec: &Fields, gated: bool) -> Fields {
     let mut spec = spec.clone();
     for member in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
@@ -271,7 +272,7 @@ fn added_tolerations(old: &Fields, new: &Fields, at: &Path<'_>, causes: &mut Cau
     }
 }
 
-/// What the status of a pod may not do.
+/// Validates an update of a pod's status.
 pub(super) fn status_update(old: &Fields, new: &Fields, causes: &mut Causes) {
     let at = Path::Top("status");
     let restarts = object(old, "spec").map_or("", |spec| text(spec, "restartPolicy"));

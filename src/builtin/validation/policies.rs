@@ -1,5 +1,4 @@
-//! What is wrong with what rules others: roles and bindings, budgets, autoscalers, priorities,
-//! leases.
+//! Validates roles and bindings, disruption budgets, autoscalers, priority classes and leases.
 
 use serde_json::Value;
 
@@ -14,7 +13,7 @@ use crate::registry::fields::{Fields, is_unset, list, number, object, text};
 
 const SPEC: Path<'static> = Path::Top("spec");
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// Greater ones are the system's.
+/// The maximum priority of a user's class; greater values are reserved for the system.
 const PRIORITY_MAX: i64 = 1_000_000_000;
 
 pub(super) fn rbac(plural: &str, object_: &Fields, causes: &mut Causes) {

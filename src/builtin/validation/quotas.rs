@@ -1,4 +1,5 @@
-//! Validation of ResourceQuotas: limits of resources that no evaluator counts, and scopes that never apply to objects.
+//! Validates ResourceQuotas: rejects limits of resources that no evaluator counts, and scopes that never match an
+//! object.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use super::text as rules;
 use super::text::IMMUTABLE;
 use crate::registry::fields::{Fields, list, object, text};
 
-/// Limits of a number of objects.
+/// The limits of the number of objects.
 const COUNTS: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",
@@ -25,7 +26,7 @@ const COUNTS: [&str; 9] = [
     "services.nodeports",
 ];
 
-/// Limits of amounts that pods can be in a scope with.
+/// The limits of compute resources, which most scopes of pods permit.
 const OF_PODS: [&str; 6] = [
     "cpu",
     "limits.cpu",
@@ -79,7 +80,7 @@ pub(super) fn quota(quota: &Fields, causes: &mut Causes) {
     }
 }
 
-/// The scopes of a quota do not change.
+/// Validates that the scopes of a quota do not change.
 pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     fn names(quota: &Fields) -> BTreeSet<&str> {
         let scopes = object(quota, "spec").map_or(&[][..], |spec| list(spec, "scopes"));
@@ -125,7 +126,7 @@ fn limit(hard: &Fields, name: &str, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// Checks `names`, which `given` shows.
+/// Validates the scope `names`; `given` is the value in error messages.
 fn scopes<'a>(
     names: impl Iterator<Item = &'a str>,
     hard: &Fields,
@@ -147,7 +148,7 @@ fn scopes<'a>(
     conflicts(&all, at, given, causes);
 }
 
-/// Checks that the limits of a quota are about objects that can be in a scope.
+/// Validates that the limits of a quota are about objects that its scopes can match.
 fn applies(scope: &str, hard: &Fields, at: &Path<'_>, given: &Value, causes: &mut Causes) {
     let is_about = |limit: &str| match scope {
         "BestEffort" => limit == "pods",

@@ -1,4 +1,4 @@
-//! What is wrong with amounts of resources.
+//! Validates quantities of resources.
 
 use super::Causes;
 use super::path::Path;
@@ -7,12 +7,12 @@ use super::text::NOT_NEGATIVE;
 use crate::registry::fields::{Fields, list, object};
 use crate::schema::Quantity;
 
-/// The quantity of a member; texts and numbers are both.
+/// Returns the quantity in a member, which is a string or a number.
 pub(super) fn quantity(fields: &Fields, member: &str) -> Option<Quantity> {
     Quantity::read(fields.get(member)?)
 }
 
-/// `limits` and `requests` of a container.
+/// Validates `limits` and `requests` of a container.
 pub(super) fn requirements(given: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let limits = object(given, "limits");
     if let Some(limits) = limits {
@@ -28,7 +28,7 @@ pub(super) fn requirements(given: &Fields, at: &Path<'_>, causes: &mut Causes) {
         let (Some(request), Some(limit)) = (quantity(requests, name), limit) else {
             continue;
         };
-        // What is not shared in time is given whole.
+        // Other resources cannot be overcommitted: the request must equal the limit.
         let shared = matches!(&**name, "cpu" | "memory" | "ephemeral-storage");
         if !shared && request != limit {
             let why = format!("must be equal to {name} limit of {limit}");
@@ -40,8 +40,8 @@ pub(super) fn requirements(given: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// `resources` of a pod as a whole: what its containers ask for together fits, and so does what each may
-/// have at most.
+/// Validates pod-level `resources`: the requests of all containers together, and the limit of each container, must not
+/// exceed them.
 pub(super) fn of_pod(spec: &Fields, given: &Fields, at: &Path<'_>, causes: &mut Causes) {
     requirements(given, at, causes);
     for kind in ["requests", "limits"] {
@@ -98,7 +98,7 @@ fn amounts(amounts: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// Checks an amount; an invalid one has the message of upstream's decoder.
+/// Validates a quantity; the error of an invalid one has the message of upstream's decoder.
 pub(super) fn amount(fields: &Fields, member: &str, at: &Path<'_>, causes: &mut Causes) {
     match quantity(fields, member) {
         None => {

@@ -1,4 +1,4 @@
-//! What is wrong with where a pod wants to be: affinities, tolerations, spreading.
+//! Validates the scheduling constraints of a pod: affinities, tolerations, topology spread constraints.
 
 use super::Causes;
 use super::members::objects;
@@ -135,7 +135,7 @@ fn pod_term(term: &Fields, at: &Path<'_>, causes: &mut Causes) {
     topology_key(term, at, causes);
 }
 
-/// A selector of nodes: one of several terms must hold.
+/// Validates a node selector, which matches if at least one of its terms does.
 pub(super) fn node_selector(selector: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let at = at.member("nodeSelectorTerms");
     let terms = list(selector, "nodeSelectorTerms");

@@ -1,4 +1,4 @@
-//! What is wrong with the security contexts of pods and of containers.
+//! Validates the security contexts of pods and containers.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::registry::fields::{Fields, flag, is_unset, list, text};
 
 const ID_MAX: i64 = i32::MAX as i64;
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
-/// How long the name of a profile of AppArmor may be: the longest name of a file.
+/// The maximum length of the name of an AppArmor profile: that of a file name.
 const PROFILE_BYTES_MAX: usize = 4095;
 
 /// `securityContext` of a pod.
@@ -91,7 +91,7 @@ fn sysctls(context: &Fields, at: &Path<'_>, causes: &mut Causes) {
 /// How long the name of a sysctl may be.
 const SYSCTL_LENGTH_MAX: usize = 253;
 
-/// What it looks like, as messages say it: segments that dots or slashes separate.
+/// The regular expression of a sysctl name in error messages: segments separated by dots or slashes.
 const SYSCTL_PATTERN: &str =
     r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
@@ -139,7 +139,7 @@ fn profiles(context: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// A file below a directory of the kubelet.
+/// Validates the path of a file relative to the profile directory of the kubelet.
 fn descending(name: &str, at: &Path<'_>, causes: &mut Causes) {
     if name.starts_with('/') {
         causes.invalid(at, name, "must be a relative path");
@@ -149,7 +149,7 @@ fn descending(name: &str, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// A profile by the name under which a node has loaded it.
+/// Validates the name of a profile that is loaded on the node.
 fn loaded(name: &str, at: &Path<'_>, causes: &mut Causes) {
     if name.trim().is_empty() {
         causes.required(at, "must be set when AppArmor type is Localhost");
@@ -160,7 +160,7 @@ fn loaded(name: &str, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// The context of something, if it has one.
+/// Returns the security context of a pod or container, if it has one.
 pub(super) fn within(fields: &Fields) -> Option<&Fields> {
     match is_unset(fields, "securityContext") {
         true => None,

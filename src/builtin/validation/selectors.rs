@@ -1,5 +1,5 @@
-//! Selectors of labels: whether one is valid, and what it selects. And labels where they are not
-//! those of the object itself.
+//! Validates label selectors and matches them against labels. Also validates labels other than those of the object
+//! itself.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::path::Path;
 use super::text as rules;
 use crate::registry::fields::{Fields, list, object, text};
 
-/// Labels, or a map that selects by equality.
+/// Validates labels, or a map that selects by equality.
 pub(super) fn labels(labels: &Fields, at: &Path<'_>, causes: &mut Causes) {
     for (key, value) in labels {
         if causes.is_full() {
@@ -20,7 +20,7 @@ pub(super) fn labels(labels: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// A `LabelSelector`.
+/// Validates a `LabelSelector`.
 pub(super) fn selector(selector: &Fields, at: &Path<'_>, causes: &mut Causes) {
     if let Some(equal) = object(selector, "matchLabels") {
         labels(equal, &at.member("matchLabels"), causes);
@@ -64,13 +64,13 @@ fn requirement(expression: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// Whether it says nothing, and so selects everything.
+/// Returns true if the selector is empty, and so selects everything.
 pub(super) fn is_empty(selector: &Fields) -> bool {
     object(selector, "matchLabels").is_none_or(Fields::is_empty)
         && list(selector, "matchExpressions").is_empty()
 }
 
-/// Whether it selects what has these labels.
+/// Returns true if the selector matches these labels.
 pub(super) fn matches(selector: &Fields, labels: Option<&Fields>) -> bool {
     let label = |key: &str| labels?.get(key)?.as_str();
     let equal = object(selector, "matchLabels");

@@ -1,4 +1,4 @@
-//! What is wrong with a service, and what an update of one may not change.
+//! Validates services and updates of services.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ const SPEC: Path<'static> = Path::Top("spec");
 const FAMILIES: &[&str] = &["IPv4", "IPv6"];
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
-/// Of the kubelet, which must not be shadowed.
+/// The port of the kubelet, which a service must not shadow.
 const KUBELET_PORT: i64 = 10250;
 
 pub(super) fn service(service: &Fields, causes: &mut Causes) {
@@ -163,8 +163,8 @@ fn affinity(spec: &Fields, causes: &mut Causes) {
     }
 }
 
-/// Addresses and families as far as they show by themselves; what the cluster has is asked where they are
-/// given.
+/// Validates the addresses and families of a service as far as its spec alone allows; the allocation checks them
+/// against the ranges of the cluster.
 fn cluster_ips(spec: &Fields, causes: &mut Causes) {
     if text(spec, "type") == "ExternalName" {
         return;
@@ -228,7 +228,7 @@ fn families(spec: &Fields, causes: &mut Causes) {
     one_of(spec, "ipFamilyPolicy", policies, &SPEC, causes);
 }
 
-/// One address of each family, in the order of the families.
+/// Validates that there is at most one address of each family, in the order of the families.
 fn of_families(ips: &[&str], spec: &Fields, causes: &mut Causes) {
     let at = SPEC.member("clusterIPs");
     let is_v6 = |ip: &&str| ip.contains(':');
@@ -284,7 +284,7 @@ fn traffic(spec: &Fields, kind: &str, causes: &mut Causes) {
     one_of(spec, "trafficDistribution", distributions, &SPEC, causes);
 }
 
-/// The address of a service stays while it has one.
+/// Validates that the address of a service does not change once set.
 pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     let (Some(old), Some(new)) = (object(old, "spec"), object(new, "spec")) else {
         return;
@@ -310,12 +310,12 @@ pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     }
 }
 
-/// The first address stays; a second one comes and goes with the policy.
+/// Validates that the first address does not change; `ipFamilyPolicy` adds and removes the second one.
 fn addresses_stay(old: &Fields, new: &Fields, causes: &mut Causes) {
     let at = SPEC.member("clusterIPs");
     let (before, now) = (list(old, "clusterIPs"), list(new, "clusterIPs"));
     let once = "may not change once set";
-    // Of more or fewer only the first is compared.
+    // If the number of addresses changes, only the first one is compared.
     let compared = match before.len() == now.len() {
         true => before.len(),
         false => 1,
@@ -334,7 +334,7 @@ fn addresses_stay(old: &Fields, new: &Fields, causes: &mut Causes) {
     }
 }
 
-/// The same of the families of those that have addresses.
+/// Validates the same of the IP families, except for headless services.
 fn families_stay(old: &Fields, new: &Fields, causes: &mut Causes) {
     let headless = |spec| text(spec, "clusterIP") == "None";
     let (before, now) = (list(old, "ipFamilies"), list(new, "ipFamilies"));

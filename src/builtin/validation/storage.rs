@@ -1,4 +1,4 @@
-//! What is wrong with volumes, and with what describes their drivers.
+//! Validates volumes, claims, and the objects that describe volume drivers.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::text as rules;
 use super::{core, resources, scheduling};
 use crate::registry::fields::{Fields, list, object, text};
 
-/// Members of a persistent volume's spec that are no source of it.
+/// The members of a persistent volume's spec that are not volume sources.
 const NO_SOURCES: &[&str] = &[
     "accessModes",
     "capacity",
@@ -22,7 +22,7 @@ const NO_SOURCES: &[&str] = &[
     "volumeMode",
 ];
 
-/// The members of a volume's spec that say where its data is.
+/// Returns the volume sources in the spec of a volume.
 pub(super) fn sources(spec: &Fields) -> impl Iterator<Item = (&String, &Value)> {
     spec.iter()
         .filter(|(name, value)| !NO_SOURCES.contains(&name.as_str()) && !value.is_null())
@@ -96,7 +96,7 @@ pub(super) fn volume(volume: &Fields, causes: &mut Causes) {
     one_of(spec, "volumeMode", &["Block", "Filesystem"], &at, causes);
 }
 
-/// What is of the group `storage.k8s.io`.
+/// Validates the resources of the group `storage.k8s.io`.
 pub(super) fn any(plural: &str, object_: &Fields, causes: &mut Causes) {
     let spec = object(object_, "spec");
     let at = Path::Top("spec");
@@ -163,7 +163,7 @@ fn class(class: &Fields, causes: &mut Causes) {
     );
 }
 
-/// A member of the object itself that must be one of a few.
+/// Validates that a top-level member has one of the allowed values.
 fn top_one_of(
     fields: &Fields,
     member: &'static str,

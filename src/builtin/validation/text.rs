@@ -1,4 +1,4 @@
-//! What texts and numbers must look like, in Kubernetes' words: names, ports, keys, addresses.
+//! The formats of strings and numbers in Kubernetes: names, ports, keys, addresses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -41,7 +41,7 @@ pub(super) fn domain_prefixed(text: &str) -> Vec<String> {
     }
 }
 
-/// `must be between 1 and 65535, inclusive`
+/// Checks that a number is in a range; the error is, for example, `must be between 1 and 65535, inclusive`.
 pub(super) fn range(number: i64, min: i64, max: i64) -> Vec<String> {
     if (min..=max).contains(&number) {
         return Vec::new();
@@ -191,7 +191,7 @@ fn has_host_bits(address: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// An address that something elsewhere can be reached at.
+/// Validates the IP of an endpoint, which other machines must be able to reach.
 pub(super) fn endpoint_ip(text: &str) -> Vec<String> {
     let Some(address) = parse_ip(text) else {
         return ip(text);

@@ -1,4 +1,4 @@
-//! What an update may not change: mostly lines of a table.
+//! Validates that an update does not change immutable fields; most rules are rows of a table.
 
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ const LINES: &[Line] = &[
     ("storage.k8s.io", "volumeattributesclasses", "parameters", ImmutableError::Forbidden("updates to parameters are forbidden.")),
 ];
 
-/// What a stateful set may change.
+/// The fields of a stateful set's spec that may change.
 const SET_CHANGES: &[&str] = &[
     "replicas",
     "ordinals",
@@ -117,7 +117,7 @@ fn fixed(
     }
 }
 
-/// Data that was once said to be immutable.
+/// Validates that data marked as `immutable` does not change.
 fn sealed(members: &[&'static str], old: &Fields, new: &Fields, causes: &mut Causes) {
     if !flag(old, "immutable") {
         return;
@@ -151,7 +151,7 @@ fn stateful_set(old: &Fields, new: &Fields, causes: &mut Causes) {
     }
 }
 
-/// Where the data of a volume is does not change.
+/// Validates that the source of a persistent volume does not change.
 fn volume(old: &Fields, new: &Fields, causes: &mut Causes) {
     let (Some(old), Some(new)) = (object(old, "spec"), object(new, "spec")) else {
         return;
@@ -164,7 +164,7 @@ fn volume(old: &Fields, new: &Fields, causes: &mut Causes) {
     }
 }
 
-/// A claim gets its volume once, and may request more capacity when it has one.
+/// Validates an update of a claim: its volume is set once, and only a bound claim may request more capacity.
 fn claim(old: &Fields, new: &Fields, causes: &mut Causes) {
     let bound = object(old, "status").is_some_and(|status| text(status, "phase") == "Bound");
     let (Some(before), Some(now)) = (object(old, "spec"), object(new, "spec")) else {

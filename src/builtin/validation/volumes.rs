@@ -1,4 +1,4 @@
-//! What is wrong with the volumes of a pod.
+//! Validates the volumes of a pod.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::text as rules;
 use super::{core, resources};
 use crate::registry::fields::{Fields, list, number, object, text};
 
-/// What a file may show of its pod.
+/// The fields of a pod that a downward API file may contain.
 const FILE_FIELD_PATHS: &[&str] = &[
     "metadata.annotations",
     "metadata.labels",
@@ -19,7 +19,7 @@ const FILE_FIELD_PATHS: &[&str] = &[
     "metadata.uid",
 ];
 
-/// Checks `spec.volumes`; the names of those that are there.
+/// Validates `spec.volumes` and returns the names of the volumes.
 pub(super) fn volumes<'a>(
     spec: &'a Fields,
     at: &Path<'_>,
@@ -67,7 +67,7 @@ fn source(volume: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// What a source must say; of those that are not here only their type matters.
+/// Validates the required members of a volume source; only the type of an unknown source is checked.
 fn known_source(name: &str, source: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let required: &[&str] = match name {
         "hostPath" => &["path"],
@@ -140,7 +140,7 @@ fn known_source(name: &str, source: &Fields, at: &Path<'_>, causes: &mut Causes)
     }
 }
 
-/// The permissions of a file.
+/// Validates the permission bits of a file.
 fn mode(source: &Fields, member: &str, at: &Path<'_>, causes: &mut Causes) {
     if let Some(mode) = number(source, member).filter(|mode| !(0..=0o777).contains(mode)) {
         let why = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -148,7 +148,7 @@ fn mode(source: &Fields, member: &str, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// Which keys become which files.
+/// Validates `items`, which maps keys to files.
 fn keys(source: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let at = at.member("items");
     for (index, item) in objects(list(source, "items")) {

@@ -1,4 +1,4 @@
-//! What is wrong with what makes pods: the controllers of `apps`, and replication controllers.
+//! Validates the resources that create pods: the workloads of `apps`, and replication controllers.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::registry::fields::{Fields, list, number, object, text};
 
 const SPEC: Path<'static> = Path::Top("spec");
 
-/// The template of pods that always run.
+/// Validates a pod template whose restart policy must be `Always`.
 fn template(spec: &Fields, kind: &str, causes: &mut Causes) {
     let at = SPEC.member("template");
     let Some(template) = object(spec, "template") else {
@@ -37,7 +37,7 @@ fn template_labels(spec: &Fields) -> Option<&Fields> {
     object(object(object(spec, "template")?, "metadata")?, "labels")
 }
 
-/// That the template's labels are selected.
+/// Validates that the selector matches the labels of the template.
 pub(super) fn selected(spec: &Fields, causes: &mut Causes) {
     let Some(selector) = object(spec, "selector").filter(|s| !selectors::is_empty(s)) else {
         return;
@@ -59,7 +59,7 @@ fn unselected(labels: Option<&Fields>, causes: &mut Causes) {
     );
 }
 
-/// A selector must be there and select something; `kind` as upstream names it.
+/// Validates that a selector is present and not empty; `kind` is upstream's name of it in messages.
 fn required_selector(spec: &Fields, kind: &str, causes: &mut Causes) {
     let at = SPEC.member("selector");
     match object(spec, "selector") {
@@ -118,7 +118,7 @@ pub(super) fn deployment(object_: &Fields, causes: &mut Causes) {
     }
 }
 
-/// A number of pods, or a share of them.
+/// Validates an int-or-string: a number of pods or a percentage.
 pub(super) fn count_or_share(fields: &Fields, member: &str, at: &Path<'_>, causes: &mut Causes) {
     match fields.get(member) {
         Some(Value::String(share)) => {
@@ -135,7 +135,7 @@ pub(super) fn count_or_share(fields: &Fields, member: &str, at: &Path<'_>, cause
     }
 }
 
-/// The percentage that a member says; zero when it says a number.
+/// Returns the percentage in an int-or-string member; zero if it is a number.
 pub(super) fn percentage(fields: &Fields, member: &str) -> i64 {
     let digits = text(fields, member).strip_suffix('%');
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -312,7 +312,8 @@ pub(super) fn stateful_set(object_: &Fields, causes: &mut Causes) {
     template_with_claims(spec, causes);
 }
 
-/// The claims of a stateful set are volumes of its pods, which the template need not have.
+/// Validates the claim templates and the pod template of a stateful set. The claims are volumes of the pods, although
+/// the pod template does not list them.
 fn template_with_claims(spec: &Fields, causes: &mut Causes) {
     let at = SPEC.member("volumeClaimTemplates");
     let mut whole = spec.clone();
@@ -339,7 +340,7 @@ fn template_with_claims(spec: &Fields, causes: &mut Causes) {
     template(&whole, "StatefulSet", causes);
 }
 
-/// The counts in a status.
+/// Validates the replica counts in a status.
 pub(super) fn status(object_: &Fields, causes: &mut Causes) {
     let at = Path::Top("status");
     let Some(status) = object(object_, "status") else {

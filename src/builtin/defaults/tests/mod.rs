@@ -1,5 +1,4 @@
-//! One case a type: what a client sent, and what is stored of it. What a case says nothing of must not
-//! have been added.
+//! One case per type: what a client sent, and the members that defaulting must add to it. It must add no others.
 
 mod pods;
 
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::builtin::table;
 
-/// The defaults of an object of the first resource of this plural name.
+/// Sets the defaults of an object of the first resource of this plural name.
 fn defaulted(plural: &str, mut object: Value) -> Value {
     let all = table::all();
     let resource = all.iter().find(|r| r.plural == plural).unwrap();
@@ -47,7 +46,7 @@ fn pod_spec() -> Value {
     })
 }
 
-/// What a client sends of a template, and what becomes of it.
+/// Returns the pod template that a client sends, and the same template with defaults.
 fn templates() -> (Value, Value) {
     (
         json!({

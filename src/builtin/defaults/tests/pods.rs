@@ -10,7 +10,7 @@ fn pods() {
         json!({"spec": {"containers": [{"name": "c", "image": "i:1"}]}}),
         json!({"spec": with(pod_spec(), expected)}),
     );
-    // The old name of the account counts.
+    // The deprecated field with the service account is used.
     let sent = json!({
         "containers": [{"name": "c", "image": "i:1"}], "serviceAccount": "robot",
         "tolerations": [{"operator": "Exists"}], "restartPolicy": "Never", "dnsPolicy": null,

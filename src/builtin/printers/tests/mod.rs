@@ -1,4 +1,4 @@
-//! Tests of the printers, each against what kubectl shows.
+//! Tests of the printers: each row is compared with the output of kubectl.
 
 use serde_json::{Value, json};
 

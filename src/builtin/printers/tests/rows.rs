@@ -1,5 +1,5 @@
-//! A row of each built-in resource that has columns of its own, against what kubectl shows of the same
-//! object on upstream's server; and that no resource is without a printer by oversight.
+//! A row of each built-in resource with columns of its own, compared with the output of kubectl for the same object on
+//! upstream's server; and a test that every other resource is listed as having none.
 
 use serde_json::Value;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn resource(group: &str, plural: &str) -> Arc<Resource> {
     found.unwrap_or_else(|| panic!("{plural}.{group} is built in"))
 }
 
-/// The cells of an object named `x` that is ten minutes old, joined by `|`.
+/// Returns the cells of an object named `x` that is ten minutes old, joined by `|`.
 fn check(group: &str, plural: &str, object: Value, expected: &str) {
     let resource = resource(group, plural);
     let object = created(object);
@@ -22,7 +22,8 @@ fn check(group: &str, plural: &str, object: Value, expected: &str) {
     let columns = resource.table_columns();
     assert_eq!(cells.len(), columns.len(), "{plural}");
     for (cell, column) in cells.iter().zip(columns) {
-        // What upstream calls a text may be a number all the same; a number is never a text.
+        // The value of a column of type `string` may be a number, as upstream; the value of a number column is never a
+        // string.
         let fits = match &*column.r#type {
             "integer" => cell.is_i64() || cell.is_u64(),
             "boolean" => cell.is_boolean() || cell.is_string(),
@@ -360,7 +361,8 @@ fn what_lets_requests_in() {
     );
 }
 
-/// Whatever is oddly typed or missing is shown somehow; and only these show nothing but their age.
+/// A field of the wrong type, or an absent one, must not make a printer fail; only the listed resources print just
+/// their age.
 #[test]
 fn every_built_in_has_a_printer() {
     let odd = json!({"metadata": 1, "spec": [], "status": "x", "subsets": {}, "roleRef": 7});

@@ -1,5 +1,5 @@
-//! Evictions: deletes of pods that ask the pods' disruption budget first. What a budget allows is
-//! what its status says, which a controller keeps; here it is only counted down.
+//! Evictions: deletions of pods that a PodDisruptionBudget can refuse. A controller computes the allowed disruptions in
+//! the status of the budget; an eviction only decrements them.
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use serde_json::{Value, json};
@@ -12,9 +12,9 @@ use crate::api::{
 use crate::registry::{ApiError, Registry, Target, metadata};
 use crate::registry::{Change, Current, Decide, ObjectLocation};
 
-/// How many pods a budget may wait for.
+/// The maximum number of evicted pods in the status of a budget that the controller has not yet processed.
 const DISRUPTED_PODS_MAX: usize = 2000;
-/// When to try again while a budget's status is older than its specification.
+/// The `Retry-After` while the status of a budget is older than its specification.
 const PROCESSING_RETRY_SECONDS: u16 = 10;
 /// How often an eviction is repeated after a conflict with other writes.
 const TRIES_MAX: usize = 20;
@@ -22,7 +22,7 @@ const TRIES_MAX: usize = 20;
 /// Evicts the pod that `target` names.
 ///
 /// # Errors
-/// 429 while its budget allows no disruption; those of the delete.
+/// 429 if the budget allows no disruption; the errors of the delete.
 pub(super) async fn evict(
     registry: &Registry,
     target: &Target,
@@ -50,7 +50,8 @@ pub(super) async fn evict(
     };
     for _ in 1..TRIES_MAX {
         match eviction.attempt().await {
-            // Only a pod that is pending is pinned here, before its budget was asked.
+            // The client set no precondition, so the version is that of a pending pod, which may have started since:
+            // retry.
             Err(ApiError::Conflict { .. }) if eviction.delete.preconditions.is_none() => {}
             Err(error) => return Err(error),
             Ok(()) => return Ok(binding::done()),
@@ -59,7 +60,7 @@ pub(super) async fn evict(
     eviction.attempt().await.map(|()| binding::done())
 }
 
-/// The options of the delete that an eviction is.
+/// Returns the options of the delete that the eviction performs.
 fn delete_options(eviction: &Value, dry_run: bool) -> Result<DeleteOptions, ApiError> {
     let mut given = eviction["deleteOptions"].clone();
     let mut options = match given.as_object_mut() {
@@ -88,7 +89,7 @@ fn is_pinned(preconditions: &Preconditions) -> bool {
     version.is_some_and(|version| !version.is_empty())
 }
 
-/// What a budget is to an eviction.
+/// How a disruption budget decides on an eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     /// No budget applies.
@@ -104,7 +105,7 @@ struct Evicting<'a> {
     registry: &'a Registry,
     pod: &'a Target,
     delete: DeleteOptions,
-    /// The client has said which version of the pod it means.
+    /// Whether the preconditions of the client include a resourceVersion.
     pinned: bool,
 }
 
@@ -117,7 +118,7 @@ impl Evicting<'_> {
         if needs_no_budget(&pod) {
             let phase = pod["status"]["phase"].as_str().unwrap_or_default();
             let ends = matches!(phase, "Succeeded" | "Failed") || metadata::is_terminating(&pod);
-            // One that is pending could begin to run, and then its budget is to be asked.
+            // A pending pod may have started since; if it has, its budget must be checked.
             return self.delete(&found, !ends).await;
         }
         let budget = self.budget(&found).await?;
@@ -138,10 +139,10 @@ impl Evicting<'_> {
         }
     }
 
-    /// The one budget that counts the pod.
+    /// Returns the budget that selects the pod, if there is one.
     ///
     /// # Errors
-    /// 500 when there are several, in upstream's words.
+    /// 500 if there are several, with upstream's message.
     async fn budget(
         &self,
         pod: &Object,
@@ -172,7 +173,7 @@ impl Evicting<'_> {
         Ok(found)
     }
 
-    /// Takes one disruption from the budget, which notes the pod.
+    /// Decrements the allowed disruptions of the budget and adds the pod to its `disruptedPods`.
     async fn count_down(&self, budget: &ObjectLocation) -> Result<(), ApiError> {
         let mut write = CountDown {
             pod: &self.pod.name,
@@ -183,7 +184,7 @@ impl Evicting<'_> {
         written.await.map(drop)
     }
 
-    /// Marks the pod as evicted and deletes it, in the version that was looked at when `same`.
+    /// Marks the pod as evicted and deletes it; if `same` is true, only at the version that was read.
     async fn delete(&self, pod: &Object, same: bool) -> Result<(), ApiError> {
         let mut options = self.delete.clone();
         let mut preconditions = options.preconditions.take().unwrap_or_default();
@@ -210,7 +211,7 @@ impl Evicting<'_> {
     }
 }
 
-/// Whether the pod runs nothing that a budget could protect.
+/// Returns true if the pod is not running, so that no budget applies to it.
 fn needs_no_budget(pod: &Value) -> bool {
     let phase = pod["status"]["phase"].as_str().unwrap_or_default();
     matches!(phase, "Succeeded" | "Failed" | "Pending") || metadata::is_terminating(pod)
@@ -218,12 +219,12 @@ fn needs_no_budget(pod: &Value) -> bool {
 
 fn selects(budget: &PodDisruptionBudget, pod: &Object) -> bool {
     let written = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-    // One that cannot be read selects nothing, as upstream.
+    // A selector that cannot be parsed selects nothing, as upstream.
     let selector = written.and_then(|written| LabelSelector::from_meta(written).ok());
     selector.is_some_and(|selector| selector.matches(|key| pod.label(key)))
 }
 
-/// What a budget says of a pod that runs.
+/// Returns the decision of the budget about a running pod.
 fn verdict(budget: &PodDisruptionBudget, pod: &Value) -> Verdict {
     let conditions = pod["status"]["conditions"].as_array();
     let ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
@@ -270,7 +271,7 @@ impl Decide for CountDown<'_> {
     }
 }
 
-/// Whether the budget has a disruption to give.
+/// Returns whether the budget allows another disruption.
 fn check(name: &str, budget: &PodDisruptionBudget) -> Result<(), ApiError> {
     let status: PodDisruptionBudgetStatus = budget.status.clone().unwrap_or_default();
     let refused = |detail: &str| {
@@ -322,7 +323,7 @@ fn not_now(why: String, retry_after_seconds: u16) -> ApiError {
     }
 }
 
-/// Says in the pod's status that it is evicted.
+/// Sets the condition in the pod's status that reports the eviction.
 struct Mark<'a> {
     location: &'a ObjectLocation,
     preconditions: &'a Preconditions,

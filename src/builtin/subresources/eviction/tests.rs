@@ -1,4 +1,4 @@
-//! Tests of what a budget says to an eviction.
+//! Tests of how a disruption budget decides on an eviction.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn budget(value: Value) -> PodDisruptionBudget {
     serde_json::from_value(value).unwrap()
 }
 
-/// A budget with this status, whose specification it has seen.
+/// Returns a budget with this status, whose `observedGeneration` is current.
 fn with_status(mut status: Value) -> PodDisruptionBudget {
     for (member, default) in [
         ("currentHealthy", 1),

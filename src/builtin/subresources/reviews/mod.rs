@@ -1,4 +1,4 @@
-//! Reviews of users and their permissions. They are answered by the authorizer of requests, and not stored.
+//! Handles reviews of users and their permissions: they call the authorizer of requests and are not stored.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::api::{Object, StatusCause, UserInfo, WriteOptions};
 use crate::auth::{Attributes, Authorizer};
 use crate::registry::{ApiError, Target, metadata};
 
-/// Reviews `body`, whose shape is valid.
+/// Reviews `body`, which has already been decoded as its kind.
 pub(super) async fn review(
     authorizer: &dyn Authorizer,
     target: &Target,

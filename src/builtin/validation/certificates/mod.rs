@@ -1,4 +1,4 @@
-//! What is wrong with a request for a certificate, and with what is decided about it.
+//! Validates certificate signing requests and their approval.
 
 use std::collections::HashSet;
 
@@ -15,9 +15,9 @@ use crate::x509;
 
 const SPEC: Path<'static> = Path::Top("spec");
 const STATUS: Path<'static> = Path::Top("status");
-/// How short a time a certificate can be asked for.
+/// The minimum `expirationSeconds` of a request.
 const SECONDS_MIN: i64 = 600;
-/// What `v1` does not take any more.
+/// The signer that `v1` does not accept in new requests.
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 const DOMAIN_BYTES_MAX: usize = 253;
 
@@ -31,7 +31,7 @@ const USAGES: &[&str] = &[
 ];
 const STATES: &[&str] = &["False", "True", "Unknown"];
 
-/// What is wrong with a new one.
+/// Validates a new request.
 pub(super) fn request(request: &Fields, causes: &mut Causes) {
     let empty = Fields::new();
     let spec = object(request, "spec").unwrap_or(&empty);
@@ -68,7 +68,7 @@ fn check_request(encoded: &str) -> Result<(), String> {
     x509::check_request(&pem)
 }
 
-/// Who is to sign: a domain, and a name that it knows.
+/// Validates a `signerName`: a domain, a slash and a path.
 fn signer(name: &str, causes: &mut Causes) {
     let at = SPEC.member("signerName");
     if name.is_empty() {
@@ -105,7 +105,7 @@ fn signer(name: &str, causes: &mut Causes) {
     }
 }
 
-/// What is wrong with `new` as the successor of `old`, written to the request or to its part.
+/// Validates `new` as the update of `old`, written to the request or to one of its subresources.
 pub(super) fn update(part: Option<&str>, old: &Fields, new: &Fields, causes: &mut Causes) {
     let empty = Fields::new();
     let (old, new) = (
@@ -175,7 +175,7 @@ fn conditions(status: &Fields, causes: &mut Causes) {
     }
 }
 
-/// A signer gives a certificate once.
+/// Validates that the certificate is set once, by a write of `status`.
 fn certificate(part: Option<&str>, old: &str, new: &str, causes: &mut Causes) {
     if old == new {
         return;

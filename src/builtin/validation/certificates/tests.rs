@@ -26,7 +26,7 @@ fn good() -> Value {
         "signerName": "example.com/signer"})
 }
 
-/// With a key of 521 bits they were refused, and with some hashes others too.
+/// Requests with a key of 521 bits, and with some hash algorithms, were refused.
 #[test]
 fn a_request_is_signed_with_any_key_that_go_knows() {
     let with = |pem: &str| {
@@ -46,7 +46,7 @@ fn a_request_is_signed_with_any_key_that_go_knows() {
         let parameters = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
         let request = parameters.serialize_request(&key).unwrap();
         assert_eq!(with(&request.pem().unwrap()), [""; 0], "{algorithm:?}");
-        // The last bytes are the signature's.
+        // The last bytes are part of the signature.
         let mut forged = request.der().to_vec();
         *forged.last_mut().unwrap() ^= 1;
         let forged = STANDARD.encode(forged);

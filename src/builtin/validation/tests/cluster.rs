@@ -1,4 +1,4 @@
-//! Security contexts, resources of whole pods, nodes, and the order in which requests are served.
+//! Tests of the validation of security contexts, pod-level resources, nodes, and API priority and fairness.
 
 use super::*;
 

@@ -21,7 +21,7 @@ fn texts_of(causes: Causes) -> Vec<String> {
         .collect()
 }
 
-/// An object as it would be stored.
+/// Returns an object as the server would store it.
 fn made(resource: &Resource, mut object: Value) -> Value {
     default(resource, &mut object);
     object["metadata"]["uid"] = json!("u");
@@ -55,7 +55,7 @@ fn check_update(plural: &str, old: Value, patch: Value, expected: &[&str]) {
     check_write(plural, None, old, patch, expected);
 }
 
-/// The same of a write to a subresource.
+/// Checks the causes of a change of a subresource by a merge patch.
 #[track_caller]
 fn check_write(
     plural: &str,
@@ -83,7 +83,7 @@ fn container() -> Value {
     json!({"name": "c", "image": "i"})
 }
 
-/// A spec with a selector and a template that agree.
+/// Returns a spec whose selector matches its template.
 fn workload(more: Value) -> Value {
     let mut object = json!({"metadata": {"name": "w"}, "spec": {
         "selector": {"matchLabels": {"a": "b"}},

@@ -154,7 +154,7 @@ fn a_pod_changes_its_images_and_little_else() {
     );
 }
 
-/// Anything was stored.
+/// The server stored ephemeral containers without validating them.
 #[test]
 fn what_is_added_to_a_running_pod() {
     let old = pod(json!({"containers": [container()], "volumes": [{"name": "v", "emptyDir": {}}]}));
@@ -231,7 +231,7 @@ fn what_a_running_pod_is_resized_to() {
     }
 }
 
-/// Names were not looked at, and two that were the same only when they were good.
+/// Names were not validated, and duplicates were found only among valid names.
 #[test]
 fn names_of_sysctls() {
     let long = "a".repeat(254);
@@ -268,8 +268,8 @@ fn names_of_sysctls() {
     );
 }
 
-/// Any user could turn off the AppArmor profile of a pod that admission had checked, or mark a pod as one that a
-/// kubelet runs by itself, which admission treats differently.
+/// Any user could disable the AppArmor profile of a pod after admission had checked it, or mark a pod as a mirror pod,
+/// which admission treats differently.
 #[test]
 fn annotations_that_kubelets_obey_do_not_change() {
     const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/c";

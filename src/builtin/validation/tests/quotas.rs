@@ -10,7 +10,7 @@ fn check_spec(spec: Value, expected: &[&str]) {
     check("resourcequotas", quota(spec), expected);
 }
 
-/// A quota with a limit that no evaluator counts was stored, and looked as if it were enforced.
+/// A quota with a limit that no evaluator counts was stored, although it was never enforced.
 #[test]
 fn limits_are_of_what_is_counted() {
     for name in [
@@ -116,7 +116,7 @@ fn scope_selectors_are_complete() {
     }
 }
 
-/// A namespace's user who may update its quotas took objects out of one by another scope.
+/// A user who may update the quotas of a namespace removed objects from a quota by changing its scopes.
 #[test]
 fn scopes_do_not_change() {
     let old = quota(json!({"hard": {"pods": "1"}, "scopes": ["BestEffort", "Terminating"]}));

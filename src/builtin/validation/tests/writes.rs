@@ -1,4 +1,4 @@
-//! What a write does to an object before and when it is validated, for the tests of validation.
+//! Performs the steps of a write that precede validation, for the tests of validation.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(super) fn problems_of_update(
     update(resource, subresource, (old, new), causes);
 }
 
-/// What an update takes over from the stored object.
+/// Copies the fields that an update takes from the stored object.
 pub(super) fn prepare_update(plural: &str, old: &Value, new: &mut Value) {
     match plural {
         "persistentvolumes" => prepare::keep_phase_time(old, new),
