@@ -43,7 +43,7 @@ pub enum ParamError {
     /// The kind is cluster-scoped, and the binding names a namespace.
     #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
     NeedlessNamespace,
-    /// They cannot be read.
+    /// The parameters cannot be read.
     #[error("{0}")]
     Unreadable(String),
 }
@@ -69,7 +69,7 @@ impl<'a> GroupResource<'a> {
 pub struct Mapping {
     /// The resource.
     pub resource: GroupVersionResource,
-    /// Whether its objects are in namespaces.
+    /// True if the objects are namespaced.
     pub is_namespaced: bool,
 }
 
@@ -84,19 +84,19 @@ pub enum NamespaceState {
     Terminating,
 }
 
-/// How recent an object has to be.
+/// The required freshness of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
-    /// As the watch cache has it, as upstream's listers.
+    /// The state of the watch cache, like upstream's listers.
     Cached,
-    /// At least as recent as storage when the call began.
+    /// A state at least as recent as storage at the beginning of the call.
     Latest,
 }
 
 /// The cluster cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
-    /// It cannot be now; the client can try again.
+    /// The cluster cannot be read or written now; the client can retry.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// The reason.

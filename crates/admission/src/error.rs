@@ -7,7 +7,7 @@ use watchet_api::{Status, StatusCause, StatusDetails};
 /// The cluster cannot be read or written now. The client can retry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// Storage does not answer.
+    /// Storage does not respond.
     #[error("storage is unavailable: {0}")]
     Storage(String),
     /// The cache of the resource has no state yet.
@@ -15,7 +15,7 @@ pub enum Unavailable {
     Initializing {
         /// The last error.
         detail: String,
-        /// When to try again.
+        /// When the client can retry.
         retry_after: Duration,
     },
     /// The server is shutting down.
@@ -32,7 +32,7 @@ pub enum AdmissionError {
     /// 400: a webhook with side effects cannot be called for a dry run.
     #[error("admission webhook {webhook:?} does not support dry run")]
     DryRun {
-        /// Its name.
+        /// The name of the webhook.
         webhook: String,
     },
     /// 403: a plugin refused the write, or a webhook's match conditions could not be evaluated.
@@ -40,9 +40,9 @@ pub enum AdmissionError {
     Forbidden {
         /// Plural, with group.
         resource: String,
-        /// Empty while it is still to be generated.
+        /// Empty if the server has not generated the name yet.
         name: String,
-        /// Why.
+        /// The reason.
         why: String,
         /// Machine-readable reasons, e.g. `NamespaceTerminating`.
         causes: Vec<StatusCause>,
@@ -53,7 +53,7 @@ pub enum AdmissionError {
     /// 404: the namespace of the write does not exist.
     #[error("namespaces {namespace:?} not found")]
     NoNamespace {
-        /// Its name.
+        /// The name of the namespace.
         namespace: String,
     },
     /// 422: a plugin found the object invalid.
@@ -68,7 +68,7 @@ pub enum AdmissionError {
         /// One cause per problem.
         causes: Vec<StatusCause>,
     },
-    /// The cluster cannot be read now; the client can try again. Its status is that of any such read.
+    /// The cluster cannot be read now; the client can retry. The status is that of a failed read.
     #[error(transparent)]
     Unavailable(Unavailable),
     /// 500 without a reason: an error that upstream does not map to a status.
@@ -87,7 +87,7 @@ fn forbidden(resource: &str, name: &str, why: &str) -> String {
 }
 
 impl AdmissionError {
-    /// Adds a machine-readable reason to a refusal.
+    /// Adds a machine-readable reason to a rejection.
     pub(super) fn with_cause(mut self, cause: StatusCause) -> Self {
         if let Self::Forbidden { causes, .. } = &mut self {
             causes.push(cause);
@@ -135,7 +135,7 @@ impl AdmissionError {
     }
 }
 
-/// Details about `name` of `resource`, a plural with its group.
+/// Returns the details of a status about `name` of `resource`, a plural with its group.
 pub(super) fn about(resource: &str, name: &str) -> StatusDetails {
     let (kind, group) = resource.split_once('.').unwrap_or((resource, ""));
     StatusDetails {

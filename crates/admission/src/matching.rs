@@ -16,7 +16,7 @@ pub(super) struct Constraints {
     pub(super) rules: Vec<Rule>,
     /// Exclude matches of `rules`.
     pub(super) excluded: Vec<Rule>,
-    /// Whether rules for other versions of the same resource match.
+    /// True if rules for other versions of the same resource match too.
     pub(super) equivalent: bool,
     pub(super) namespaces: LabelSelector,
     pub(super) objects: LabelSelector,
@@ -32,7 +32,7 @@ pub(super) struct Matched {
 /// Matches one write against the constraints of several webhooks or policies, and caches what it reads.
 #[derive(Debug)]
 pub(super) struct Matcher {
-    /// The namespace of the write, once a selector needs its labels.
+    /// The namespace of the write; set when a selector first needs its labels.
     namespace: Option<Value>,
     equivalents: Option<Vec<Equivalent>>,
 }
@@ -123,7 +123,7 @@ impl Matcher {
         Ok(selector::selects(&constraints.namespaces, namespace))
     }
 
-    /// The namespace of `write`, which is in one.
+    /// Returns the namespace of `write`, whose object is namespaced.
     pub(super) async fn namespace(
         &mut self,
         write: &AdmissionRequest<'_>,
@@ -139,7 +139,8 @@ impl Matcher {
     }
 }
 
-/// An object that has left the selector is still of concern, and so is one that enters it.
+/// Returns true if the selector selects the object or the old object: an update can move the object into or out of the
+/// selection.
 fn by_object(selector: &LabelSelector, write: &AdmissionRequest<'_>) -> bool {
     let selected = |object: &Value| object.is_object() && selector::selects(selector, object);
     selector.is_empty() || selected(&write.object) || selected(&write.old_object)

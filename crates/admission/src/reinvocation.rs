@@ -1,22 +1,22 @@
-//! Which mutating policies and webhooks are called again in the second round of mutating admission, because
-//! something changed the object after their call (`reinvocationPolicy: IfNeeded`). As upstream's reinvocation
-//! contexts: nothing is called there that was not called in the first round.
+//! Decides which mutating policies and webhooks the second round of mutating admission calls again, because something
+//! changed the object after their call (`reinvocationPolicy: IfNeeded`). As in upstream's reinvocation contexts, the
+//! second round calls only what the first round called.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// What the rounds of one write have in common.
+/// The state that the rounds of one write share.
 #[derive(Debug, Default)]
 pub(super) struct Reinvocation {
-    /// Whether this is the second round.
+    /// True in the second round.
     is_second: bool,
-    /// Whether a policy or a webhook has changed the object.
+    /// True if a policy or a webhook has changed the object.
     is_needed: bool,
 }
 
 impl Reinvocation {
-    /// Asks for a second round.
+    /// Requires a second round.
     pub(super) fn require(&mut self) {
         self.is_needed = true;
     }
@@ -29,12 +29,12 @@ impl Reinvocation {
     }
 }
 
-/// The calls of one plugin, each named by a key.
+/// The calls of one plugin, each identified by a key.
 #[derive(Debug)]
 pub(super) struct Calls<K> {
-    /// Called, reinvocable, and nothing has changed the object since.
+    /// Calls of reinvocable policies or webhooks, since which nothing has changed the object.
     called: BTreeSet<K>,
-    /// Likewise, and something has.
+    /// Calls of reinvocable policies or webhooks, since which something has changed the object.
     due: BTreeSet<K>,
     /// The object after the plugin's last call.
     output: Option<Value>,
@@ -63,17 +63,17 @@ impl<K: Ord> Calls<K> {
         self.output = Some(object.clone());
     }
 
-    /// Makes all due that were called before a change.
+    /// Marks the calls so far as due, because the object has changed.
     pub(super) fn changed(&mut self) {
         self.due.append(&mut self.called);
     }
 
-    /// Notes the call of one that is reinvocable.
+    /// Records the call of a reinvocable policy or webhook.
     pub(super) fn called(&mut self, key: K) {
         self.called.insert(key);
     }
 
-    /// Whether to call this in the round.
+    /// Returns true if this round calls the policy or webhook with this key.
     pub(super) fn is_due(&self, reinvocation: &Reinvocation, key: &K) -> bool {
         !reinvocation.is_second || self.due.contains(key)
     }
@@ -85,8 +85,9 @@ mod tests {
 
     use super::*;
 
-    /// Which of the calls 0.. are due in the second round, given for each in turn whether it changes the
-    /// object and whether it is reinvocable, and whether another plugin changes it afterwards.
+    /// Checks which of the calls, by index, are due in the second round. `calls` has for each call whether it changes
+    /// the object and whether it is reinvocable; `changed_later` is true if another plugin changes the object
+    /// afterwards.
     fn check(calls: &[(bool, bool)], changed_later: bool, expect: &[usize]) {
         let (mut reinvocation, mut known) = (Reinvocation::default(), Calls::default());
         let mut object = json!({"round": 0});

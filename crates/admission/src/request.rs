@@ -140,19 +140,19 @@ impl fmt::Debug for RequestOptions<'_> {
     }
 }
 
-/// One write. Webhooks and policies get the objects in the version that the client speaks, in-process plugins
-/// get them in the stored form.
+/// One write. Webhooks and policies get the objects in the version of the client's request, in-process plugins get them
+/// in the stored form.
 #[derive(Debug)]
 pub struct AdmissionRequest<'a> {
     /// The operation.
     pub operation: Operation,
     /// The resource of the object.
     pub resource: GroupVersionResource,
-    /// The kind of the objects below; for some subresources another than the resource's.
+    /// The kind of the objects below; the kind of some subresources differs from that of the resource.
     pub kind: GroupVersionKind,
     /// Empty for the object itself.
     pub subresource: &'a str,
-    /// Empty while it is still to be generated.
+    /// Empty if the server has not generated the name yet.
     pub name: &'a str,
     /// Empty for cluster-scoped objects; the name of a namespace for the namespace itself, as upstream.
     pub namespace: &'a str,

@@ -1,20 +1,20 @@
-//! Which writes a rule is about: operations, groups, versions, resources with their subresources, and
-//! scope, as upstream's matcher reads them. Selectors and conditions are looked at elsewhere.
+//! The rules of webhooks and policies: match a write by its operation, group, version, resource, subresource and scope,
+//! like upstream's matcher. `matching` evaluates selectors, and `webhook::conditions` evaluates match conditions.
 
 use k8s_openapi::api::admissionregistration::v1::{NamedRuleWithOperations, RuleWithOperations};
 
 use super::request::{AdmissionRequest, GroupVersionResource};
 
-/// A rule.
+/// A rule, which matches writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Rule {
     operations: Vec<String>,
     groups: Vec<String>,
     versions: Vec<String>,
-    /// Each with its subresource; `pods` has the empty one.
+    /// The resources, each with its subresource, which is empty for the resource itself.
     resources: Vec<(String, String)>,
     scope: Scope,
-    /// Of the objects; empty for all.
+    /// The names of the objects; empty for all.
     names: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl Rule {
         }
     }
 
-    /// One about everything.
+    /// Returns a rule that matches every write.
     pub(super) fn any() -> Self {
         let any = || vec!["*".to_owned()];
         Self {
@@ -159,7 +159,7 @@ mod tests {
         check(json!({"resourceNames": ["two"]}), "pods", false);
     }
 
-    /// A namespace carries its own name as its namespace, and belongs to the cluster all the same.
+    /// The scope of a Namespace is the cluster, although its admission request has its own name as the namespace.
     #[test]
     fn scopes_are_of_the_object() {
         check(json!({"scope": "Namespaced"}), "pods", true);

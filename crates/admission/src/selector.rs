@@ -1,19 +1,19 @@
-//! `LabelSelector` as configurations have it, and its verdict on an object's labels.
+//! Reads the `LabelSelector` of a configuration, and matches it against the labels of an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as Written;
 use serde_json::Value;
 
 use watchet_api::LabelSelector;
 
-/// The selector that `written` is; none selects everything, as the empty one.
+/// Parses a selector. An absent selector selects everything, like the empty one.
 ///
 /// # Errors
-/// What is wrong with it, for people.
+/// A message for users: why the selector is invalid.
 pub(super) fn read(written: Option<&Written>) -> Result<LabelSelector, String> {
     written.map_or_else(|| Ok(LabelSelector::default()), LabelSelector::from_meta)
 }
 
-/// Whether `selector` selects the labels of `object`.
+/// Returns true if `selector` selects the labels of `object`.
 pub(super) fn selects(selector: &LabelSelector, object: &Value) -> bool {
     let labels = &object["metadata"]["labels"];
     selector.matches(|key| labels.get(key).and_then(Value::as_str))

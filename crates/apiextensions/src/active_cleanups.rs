@@ -11,8 +11,8 @@ const PASSES_MAX: usize = 64;
 /// The definitions whose objects are being deleted.
 #[derive(Debug)]
 pub(super) struct ActiveCleanups {
-    /// The names of the definitions that have a task, with whether another cleanup of that name was requested since the
-    /// last pass began.
+    /// The names of the definitions that have a task. The value is true if another cleanup of that name was requested
+    /// since the last pass began.
     names: Mutex<BTreeMap<String, bool>>,
     /// Limits concurrent passes.
     pub(super) passes: Semaphore,
@@ -39,8 +39,8 @@ impl ActiveCleanups {
         self.names.lock().insert(name.to_owned(), false);
     }
 
-    /// Ends a pass that found nothing to do. Returns true if no other cleanup was requested since the pass began: another
-    /// definition with this name may have been created and deleted since.
+    /// Ends a pass that found nothing to do. Returns true if no other cleanup was requested since the pass began: a
+    /// client may have created and deleted another definition with this name since.
     pub(super) fn end(&self, name: &str) -> bool {
         let mut names = self.names.lock();
         let is_requested = names.get(name).copied().unwrap_or_default();

@@ -4,7 +4,7 @@
 //!
 //! 1. A large list claims one batch at a time: a request for one of its objects waits for that batch and not for the list.
 //! 2. Claimed objects are converted even if the request that claimed them is cancelled.
-//! 3. The threads of requests parse and encode at most [`ASIDE_BYTES_MIN`] here without a pause.
+//! 3. Requests parse and encode at most [`ASIDE_BYTES_MIN`] here on their own threads without a pause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,15 @@ use watchet_api::{ColumnSet, EventType, Object};
 use watchet_registry::stored_form::{encode, parse};
 use watchet_registry::{ConversionError, has_api_version};
 
-/// The size of a review in bytes of stored objects, which the last object may exceed: some hundred objects of the usual size,
-/// so that the cost of the call is small.
+/// The size of a review in bytes of stored objects, which the last object may exceed. It is the size of some hundred
+/// usual objects, so that the cost of the call per object is small.
 const REVIEW_BYTES_MAX: usize = 1 << 20;
 
-/// The minimum size that is parsed in another thread: the change of threads takes less time than that.
+/// The minimum size that is parsed on another thread. Smaller inputs take less time than the change of threads.
 const ASIDE_BYTES_MIN: usize = 64 << 10;
 
-/// A webhook that takes longer to fail is unavailable; a faster failure is a rejection.
+/// The time that distinguishes failures: a webhook that takes longer to fail is unavailable, and a faster failure is a
+/// rejection.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// An object that is about to be sent as an event of its type.
@@ -56,8 +57,8 @@ pub(super) struct PresentedVersion<'a> {
 }
 
 impl Versions {
-    /// Returns cached objects, each about to be sent as an event of its type, in the version `version`.
-    /// Cancel safe: the conversion of a claimed batch continues, for the next request.
+    /// Returns cached objects, each about to be sent as an event of its type, in the version `version`. Cancel safe:
+    /// the conversion of a claimed batch continues, and the next request can use the result.
     ///
     /// # Errors
     /// One of them cannot be converted.
@@ -115,7 +116,7 @@ impl Versions {
         };
         let token = self.tasks.token();
         self.tasks.spawn("conversion", async move {
-            // The dropped claims end the requests that wait for them.
+            // The drop of the claims ends the requests that wait for them.
             token.run_until_cancelled(batch.make(claims)).await;
         });
     }
@@ -206,7 +207,7 @@ impl Batch {
             .map_err(|error| ConversionError(error.to_string()))
     }
 
-    /// Runs `work` on this number of bytes, in another thread if they are many.
+    /// Runs `work`, on another thread if `bytes` is large.
     async fn aside<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -216,7 +217,7 @@ impl Batch {
             return Ok(work());
         }
         let working = self.versions.tasks.spawn_blocking("conversion-batch", work);
-        // The task panicked, which the group reports, or it was not started because the server stops.
+        // Either the task panicked, which the task group reports, or it was not started because the server stops.
         working.await.map_err(|_| ConversionError::shutting_down())
     }
 }

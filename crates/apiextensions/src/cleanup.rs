@@ -22,11 +22,12 @@ use watchet_registry::{Change, Current, ObjectLocation};
 
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The number of objects on a page of a pass, and the number of concurrent deletes.
+/// The number of objects on a page of a pass, and the maximum number of concurrent deletes.
 const PAGE: usize = 500;
 const DELETES_MAX: usize = 32;
 
-/// The pause before the next pass, which doubles up to the second value, because the finalizers of objects may take long.
+/// The first and the longest pause before the next pass. The pause doubles after each pass, because the finalizers of
+/// objects may take long.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
@@ -155,13 +156,13 @@ fn is(definition: &Value, condition: &str) -> bool {
         .any(|c| c["type"] == condition && c["status"] == "True")
 }
 
-/// Returns true if this server serves the resource of a definition. It does so before the status says it, so objects may
-/// exist.
+/// Returns true if this server serves the resource of a definition. The server serves it before the status says so, so
+/// objects may already exist.
 fn is_served(registry: &Registry, definition: &Current) -> bool {
     let read = Definition::deserialize(&definition.value);
     let prefix = read.map(|definition| definition.storage_prefix());
     let served = prefix.ok().and_then(|prefix| registry.resource_at(&prefix));
-    // A definition with the names of a built-in resource does not define its objects.
+    // A definition whose names are those of a built-in resource does not define the objects of that resource.
     served.is_some_and(|resource| !resource.is_builtin())
 }
 
@@ -183,8 +184,7 @@ async fn set_progress(
     write_edited(registry, location, edit).await
 }
 
-/// Deletes the objects of a definition. Returns true if there were none: only a pass that finds no object proves that none
-/// is left.
+/// Deletes the objects of a definition. Returns true if it found none: only such a pass proves that none is left.
 async fn delete_objects(
     registry: &Registry,
     location: &ObjectLocation,
@@ -193,9 +193,10 @@ async fn delete_objects(
     let uid = metadata::text(&definition.value, "uid");
     let read = Definition::deserialize(&definition.value)
         .map_err(|error| ReadError::Undecodable(error.to_string()))?;
-    // By their storage prefix, whichever version is served.
+    // Finds the resource by its storage prefix, because any version may be served.
     let Some(resource) = registry.resource_at(&read.storage_prefix()) else {
-        // It is established and about to be served; or it has no versions, so that none of its objects was ever stored.
+        // Either the definition is established and about to be served, or it has no versions and no object of it was
+        // ever stored.
         return Ok(read.spec.versions.is_empty());
     };
     let mut options = ListOptions {
@@ -204,11 +205,12 @@ async fn delete_objects(
     };
     let mut found = false;
     loop {
-        // In stored form: names and uids need no conversion.
+        // The stored form is sufficient: names and uids need no conversion.
         let cache = registry.cache(&resource)?;
         let list = cache.list(&SelectionPredicate::default(), &options).await?;
         found |= !list.items.is_empty();
-        // Objects that were listed while the definition existed belong to it. They are deleted by their uids.
+        // The objects that were listed while the definition existed belong to it. Deletes by uid do not affect later
+        // objects.
         if !is_being_cleaned(&registry.read_stored(location).await?.value, uid) {
             return Ok(false);
         }

@@ -1,5 +1,5 @@
-//! A cache of objects that webhooks have converted, so that a thousand watchers of one event, and all lists of unchanged
-//! objects, cost one call. It decides which request calls the webhook; it calls no webhook itself.
+//! A cache of objects that webhooks have converted. A thousand watchers of one event, and all lists of unchanged
+//! objects, need only one call. The cache decides which request calls the webhook, but does not call it.
 //!
 //! # Invariants
 //!
@@ -27,13 +27,13 @@ use watchet_registry::ConversionError;
 /// The memory limit of the converted objects of all definitions: some twenty thousand objects of the usual size.
 const BYTES_MAX: usize = 64 << 20;
 
-/// The approximate size of an entry without its object.
+/// The approximate size of an entry without the object.
 const ENTRY_BYTES: usize = 256;
 
-/// The maximum age of a form: the time limit of a conversion. A client cannot rely on anything newer than that.
+/// The maximum age of a form. It equals the time limit of a conversion, so clients cannot rely on newer conversions.
 const AGE_MAX: Duration = REVIEW_TIMEOUT;
 
-/// One object at one version of storage, as one version of its definition.
+/// The key of a form: one object at one version of storage, in one version of its definition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     /// The [ordinal](super::custom::Custom::ordinal) of the version.
@@ -46,11 +46,11 @@ pub(super) struct Form {
 
 type Made = Result<Arc<Object>, ConversionError>;
 
-/// The result of the conversion of a form, once it is available.
+/// The result of the conversion of a form, when it is available.
 #[derive(Debug, Clone)]
 pub(super) struct Awaited(watch::Receiver<Option<Made>>);
 
-/// The obligation to convert a form and to publish the result.
+/// The claim of a form: its holder must convert the form and publish the result.
 #[derive(Debug)]
 pub(super) struct Claim {
     form: Form,
@@ -61,7 +61,7 @@ impl Awaited {
     /// Waits for the result.
     ///
     /// # Errors
-    /// That of the conversion; or the claim was dropped because the server stops.
+    /// The error of the conversion, or of a claim that was dropped because the server stops.
     pub(super) async fn object(mut self) -> Made {
         let made = self.0.wait_for(Option::is_some).await;
         match made.as_deref() {
@@ -102,7 +102,7 @@ struct Entry {
 
 #[derive(Debug, Clone, Copy)]
 struct Ready {
-    /// The time of the last request, in uses.
+    /// The time of the last request, as a count of requests.
     used: u64,
     bytes: usize,
     since: Instant,
@@ -144,7 +144,7 @@ impl Converted {
             Err(_) => forms.remove(&form),
         }
         drop(forms);
-        // There may be no request that still waits.
+        // `send` would fail if no request waits any more.
         claim.sender.send_replace(Some(made));
     }
 }

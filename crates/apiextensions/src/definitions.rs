@@ -1,5 +1,5 @@
-//! The state of all definitions: up to which version they are served, which are being cleaned up, and the objects that their
-//! webhooks have converted.
+//! The state of all definitions: the version up to which the server serves them, the definitions that are being cleaned
+//! up, and the objects that webhooks have converted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,15 @@ use super::converted::Pool;
 use watchet_api::ResourceVersion;
 use watchet_registry::{ApiError, Registry, Resource};
 
-/// The time limit for serving the definitions in storage when a server starts. A cache has as long for its first state.
+/// The time limit for serving the definitions in storage when a server starts. The first state of a cache has the same
+/// limit.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The state of all definitions.
 #[derive(Debug, Default)]
 pub struct Definitions {
-    /// Every definition up to this version is served; `None` until those that were in storage at the start are.
+    /// The server serves every definition up to this version; `None` until it serves those that were in storage at the
+    /// start.
     pub(super) served: watch::Sender<Option<ResourceVersion>>,
     pub(super) cleanups: ActiveCleanups,
     /// The objects of all definitions that webhooks have converted.
@@ -34,7 +36,7 @@ impl Definitions {
         let there = served.wait_for(|served| served.is_some_and(|served| served >= version));
         match tokio::time::timeout(SERVED_WITHIN, there).await {
             Ok(Ok(_)) => Ok(()),
-            // `self` has the sender, so only time can run out.
+            // `self` contains the sender, so the only possible failure is the timeout.
             _ => Err(ApiError::Timeout(format!(
                 "the custom resource definitions were not read within {SERVED_WITHIN:?}"
             ))),

@@ -1,5 +1,5 @@
-//! Follows the definitions in their cache, and updates the registry's table and their statuses. Every server does so
-//! independently; writing a status that another server has written already changes nothing.
+//! Watches the definitions in their cache, and updates the registry's table and the statuses of the definitions. Every
+//! server does so independently: if another server has already written a status, writing it again changes nothing.
 //!
 //! The resources of a definition are in the table before its status says so: a client that reads the status can use them.
 
@@ -33,9 +33,9 @@ struct Entry {
     /// The stored status.
     status: Value,
     computed: Option<ComputedStatus>,
-    /// The resources for this generation, these names and this state of deletion.
+    /// The resources, valid for this generation, these names and this state of deletion.
     resources: Vec<Arc<Resource>>,
-    /// The versions for this specification and these names.
+    /// The versions, valid for this specification and these names.
     versions: Option<Arc<Versions>>,
 }
 
@@ -46,9 +46,9 @@ struct Following {
     definitions: BTreeMap<String, Entry>,
     /// The groups with changes since their statuses were computed.
     changed_groups: BTreeSet<String>,
-    /// The definitions whose status has to be written to storage.
+    /// The definitions whose computed status must be written to storage.
     unwritten: BTreeSet<String>,
-    /// Every change up to this version is in `definitions`.
+    /// `definitions` contains every change up to this version.
     seen: ResourceVersion,
     /// The custom resources that are served.
     served: Vec<Arc<Custom>>,
@@ -65,7 +65,7 @@ struct WithStatus {
 pub(super) async fn follow(registry: Arc<Registry>, state: Arc<Definitions>) {
     let token = registry.tasks().token();
     tokio::select! {
-        // Cancellation comes first: everything is computed again at the next start.
+        // Cancellation has priority: the next start computes everything again.
         biased;
         () = token.cancelled() => {}
         () = run(&registry, state) => {}
@@ -175,7 +175,7 @@ impl Following {
         let (definition, status) = match read {
             Ok(read) => read,
             Err(error) => {
-                // It is not served. A client can replace or delete it.
+                // The definition is not served. A client can replace or delete it.
                 tracing::error!(%error, name, "a definition cannot be read");
                 return;
             }
@@ -206,13 +206,14 @@ impl Following {
         Some(entry)
     }
 
-    /// Computes the statuses of each group that changed: a name that one definition releases becomes free for another.
+    /// Computes the statuses of each group that has changed. If one definition releases a name, another one can accept
+    /// it.
     async fn compute_statuses(&mut self, registry: &Registry) {
         for group in std::mem::take(&mut self.changed_groups) {
             let of_group = |(_, entry): &(&String, &Entry)| entry.definition.spec.group == group;
             let members = self.definitions.iter().filter(of_group);
             let mut members: Vec<String> = members.map(|(name, _)| name.clone()).collect();
-            // Accepted definitions come first, so that new ones conflict with their names.
+            // Accepted definitions come first, so that new ones that conflict with their names are rejected.
             members.sort_by_key(|name| !self.definitions[name].definition.has(NAMES_ACCEPTED));
             let builtins = resources::names_of(registry.builtins(), &group);
             let mut accepted: BTreeMap<String, Names> = members
@@ -235,8 +236,8 @@ impl Following {
         }
     }
 
-    /// Serves the established definitions. When this returns, no write that the previous definitions decided is stored any
-    /// more.
+    /// Serves the established definitions. When this function returns, no write that depends on the previous
+    /// definitions is stored any more.
     async fn serve(&mut self, registry: &Arc<Registry>) {
         let all = self.definitions.values().flat_map(|d| d.resources.clone());
         let resources: Vec<Arc<Resource>> = all.collect();
@@ -285,8 +286,8 @@ impl Following {
     }
 }
 
-/// Returns the resources of a definition with these accepted names, its versions, which are `versions` if those are still
-/// valid, and the structural problems of its schemas. Compiles expressions and patterns, which can take long.
+/// Returns the resources of a definition with these accepted names, its versions, and the structural problems of its
+/// schemas. Reuses `versions` if they are still valid. Compiles expressions and patterns, which can take long.
 async fn compile(
     registry: &Registry,
     state: &Definitions,
@@ -307,7 +308,7 @@ async fn compile(
     let compiled = registry
         .tasks()
         .spawn_blocking("custom-resource-schemas", compile);
-    // The task panicked, which ends the group and is reported there.
+    // The task panicked. The task group ends and reports the panic.
     compiled
         .await
         .inspect_err(|error| tracing::error!(%error, "a definition cannot be read"))
@@ -346,7 +347,7 @@ impl Entry {
         computed.violations = violations;
     }
 
-    /// Returns the versions, if they are valid for `newer` too.
+    /// Returns the versions, if they are also valid for `newer`.
     fn versions_for(&self, newer: &Definition) -> Option<Arc<Versions>> {
         let same = self.definition.metadata.uid == newer.metadata.uid
             && self.definition.spec == newer.spec;
@@ -362,7 +363,7 @@ impl Entry {
         object["status"] != self.status
     }
 
-    /// Returns true if the resources are valid for `newer` too.
+    /// Returns true if the resources are also valid for `newer`.
     fn has_resources_of(&self, newer: &Definition) -> bool {
         let (old, new) = (&self.definition.metadata, &newer.metadata);
         (&old.uid, old.generation) == (&new.uid, new.generation)

@@ -1,5 +1,6 @@
-//! Custom resources: serves the resources that CustomResourceDefinitions define. `follow` watches the definitions in their
-//! cache, whichever server wrote them, checks that their names are free, and puts their resources into the registry's table.
+//! Custom resources: serves the resources that CustomResourceDefinitions define. `follow` watches the definitions in
+//! their cache, which contains those of every server, checks that their names are free, and adds their resources to the
+//! registry's table.
 //!
 //! # Definitions
 //!
@@ -13,8 +14,8 @@
 //! 2. A client that reads from this server that a definition is established can use its resources here. The response to a
 //!    write of a definition is sent after the server has applied it.
 //! 3. A definition is deleted after its objects: a later definition with the same name has none of them.
-//! 4. A write is decided by the definition that is served when the object is stored; see `write_barrier`, also for several
-//!    servers.
+//! 4. A write depends on the definition that the server serves when it stores the object. See `write_barrier`, also for
+//!    several servers.
 
 mod active_cleanups;
 mod batches;

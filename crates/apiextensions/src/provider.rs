@@ -32,7 +32,7 @@ impl ResourceProvider for CustomResources {
         let changed = registry
             .changed_up_to(&definitions_resource(registry), version)
             .await?;
-        // If etcd cannot report its progress, nothing newer than the cache is known.
+        // If etcd cannot report its progress, the version of the cache is the newest known one.
         self.0.wait_until_served(changed.unwrap_or_default()).await
     }
 }

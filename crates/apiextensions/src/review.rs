@@ -1,6 +1,6 @@
-//! ConversionReview (apiextensions.k8s.io/v1): the request to a conversion webhook and the validation of its response, with
-//! upstream's messages. A conversion can change everything except the metadata, of which only labels and annotations are
-//! taken over.
+//! ConversionReview (apiextensions.k8s.io/v1): the request to a conversion webhook and the validation of its response,
+//! with upstream's messages. The response can change everything except the metadata, of which only changes of labels
+//! and annotations are used.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use watchet_registry::{metadata, names};
 const KIND: &str = "ConversionReview";
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 
-/// How long a webhook may take for one review; upstream's number.
+/// The time limit of one review, as upstream.
 pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The number of bytes of an invalid response in an error.
+/// The maximum number of bytes of an invalid response that an error contains.
 const SHOWN_BYTES_MAX: usize = 256;
 
-/// A request for a conversion, whose uid its response must have.
+/// A request for a conversion. The response must have its uid.
 #[derive(Debug)]
 pub(super) struct Review {
     uid: String,
@@ -50,7 +50,7 @@ struct Response {
     result: Option<ReviewStatus>,
 }
 
-/// The members of a `Status` that are read.
+/// The fields of `Status` that are used.
 #[derive(Default, Deserialize)]
 struct ReviewStatus {
     #[serde(default)]
@@ -59,7 +59,7 @@ struct ReviewStatus {
     message: Option<String>,
 }
 
-/// Returns the group, version and kind of an object, as in messages.
+/// Returns the group, version and kind of an object, in the format of messages.
 pub(super) fn kind_of(object: &Value) -> String {
     let text = |member: &str| object[member].as_str().unwrap_or_default().to_owned();
     format!("{}, Kind={}", text("apiVersion"), text("kind"))
@@ -87,12 +87,12 @@ impl Review {
         Bytes::from(review.to_string())
     }
 
-    /// Returns the message of a failed call.
+    /// Returns the message for a failed call.
     pub(super) fn failed(&self, why: &dyn std::fmt::Display) -> String {
         format!("conversion webhook for {} failed: {why}", self.about())
     }
 
-    /// Returns the group, version and kind of the first object: all have one kind, and most have one version.
+    /// Returns the group, version and kind of the first object. All objects have one kind, and most have one version.
     fn about(&self) -> String {
         self.objects.first().map(kind_of).unwrap_or_default()
     }
@@ -100,7 +100,7 @@ impl Review {
     /// Returns the converted objects, in the order of the request.
     ///
     /// # Errors
-    /// The response is invalid, or a failure.
+    /// The response is invalid or reports a failure.
     pub(super) fn converted(self, response: &[u8]) -> Result<Vec<Value>, String> {
         let converted = self.read(response).map_err(|why| self.failed(&why))?;
         let about = self.about();

@@ -26,11 +26,11 @@ use watchet_registry::{ConversionError, VersionConverter};
 use watchet_schema::KindType;
 use watchet_tasks::Tasks;
 
-/// How long a write of a definition waits until the definition is served.
+/// The time limit for a write of a definition to wait until the server serves the definition.
 const SERVED_WITHIN: Duration = Duration::from_secs(2);
 
 impl Custom {
-    /// The rules of all custom resources.
+    /// Returns the rules of all custom resources.
     pub(super) fn rules() -> Rules {
         Rules {
             has_generation: true,
@@ -219,8 +219,8 @@ impl SchemaValidator for Custom {
     }
 }
 
-/// Validates in another thread: rules may take as long as their budget allows, and a definition may have thousands of rules
-/// to compile.
+/// Validates on another thread: rules may take the time of their whole budget, and a definition may have thousands of
+/// rules to compile.
 async fn validate_aside(
     tasks: &Tasks,
     causes: &mut Causes,
@@ -281,8 +281,8 @@ impl Strategy for DefinitionStrategy {
 }
 
 impl DefinitionStrategy {
-    /// Waits until the definition is served as it was written, so that the next request of its author finds it. Other
-    /// servers follow when their watches report it.
+    /// Waits until the server serves the definition as written, so that the client's next request can use it. Other
+    /// servers apply the definition when their watches receive it.
     async fn wait_until_served(&self, written: &Object) {
         let at = written.resource_version();
         let mut served = self.0.served.subscribe();

@@ -1,5 +1,5 @@
-//! Validation of the `openAPIV3Schema` of a version: whether it is structural, and upstream's other rules. `schema` implements
-//! the meaning of schemas.
+//! Validation of the `openAPIV3Schema` of a version: that it is structural, and upstream's other rules. `schema`
+//! validates and changes objects by the schema.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use watchet_registry::Causes;
 /// The nesting limit of schemas, which is below that of objects.
 const DEPTH_MAX: usize = 100;
 
-/// Members of OpenAPI that a schema cannot have.
+/// The members of OpenAPI that a schema must not have.
 const FORBIDDEN: [&str; 11] = [
     "$ref",
     "definitions",
@@ -28,7 +28,7 @@ const FORBIDDEN: [&str; 11] = [
     "additionalItems",
 ];
 
-/// Members that `allOf` and other logical parts of a schema cannot have.
+/// The members that `allOf` and the other logical parts of a schema must not have.
 const STRUCTURE: [&str; 11] = [
     "type",
     "title",
@@ -51,7 +51,7 @@ enum Level {
     Item,
 }
 
-/// Adds the problems of the schema of a version at `path`. `compiler` is that of the definition.
+/// Adds the problems of the schema of a version at `path`. `compiler` is the compiler of the definition's expressions.
 pub(super) fn check(schema: &Value, path: &str, compiler: &mut Compiler, causes: &mut Causes) {
     let mut check = Check {
         compiler: Some(compiler),
@@ -61,7 +61,7 @@ pub(super) fn check(schema: &Value, path: &str, compiler: &mut Compiler, causes:
     check.node(schema, path, Level::Root);
 }
 
-/// Adds the structural problems only.
+/// Adds only the structural problems.
 pub(super) fn check_structure(schema: &Value, path: &str, causes: &mut Causes) {
     let mut check = Check {
         compiler: None,
@@ -72,7 +72,7 @@ pub(super) fn check_structure(schema: &Value, path: &str, causes: &mut Causes) {
 }
 
 struct Check<'a> {
-    /// `None` to check the structure only.
+    /// `None` to check only the structure.
     compiler: Option<&'a mut Compiler>,
     causes: &'a mut Causes,
     depth: usize,
@@ -86,7 +86,7 @@ fn text<'a>(schema: &'a Map<String, Value>, name: &str) -> &'a str {
     schema.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns true if a member is set: null and empty values are absent.
+/// Returns true if a member is set. Null and empty values count as absent.
 fn says(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -315,7 +315,7 @@ impl Check<'_> {
         }
     }
 
-    /// Compiles an expression, and adds its problem if it has one.
+    /// Compiles an expression, and adds its problem if it does not compile.
     fn program(&mut self, expression: &str, path: &str) -> Option<Arc<Program>> {
         if expression.is_empty() {
             return None;
@@ -373,7 +373,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a part of `allOf` and the like, which can restrict values but not declare members.
+    /// Checks a schema in `allOf`, `anyOf`, `oneOf` or `not`, which can restrict values but not declare members.
     fn logical(&mut self, schema: &Value, path: &str, int_or_string: bool) {
         let Some(members) = schema.as_object() else {
             return self.refuse(path, &schema.to_string(), "must be a schema");
@@ -386,7 +386,7 @@ impl Check<'_> {
         }
         self.depth += 1;
         for name in STRUCTURE {
-            // The two types that int-or-string stands for may be spelled out.
+            // The schema may list the two types of int-or-string.
             let spelled = int_or_string && name == "type";
             if !spelled && members.get(name).is_some_and(says) {
                 self.forbid(&format!("{path}.{name}"), "must be empty to be structural");

@@ -1,12 +1,12 @@
-//! A barrier between the writes of custom resources and changes of their definition. One state of a definition decides a
-//! write: its schema, its storage version, and whether objects can be created. The barrier counts the puts by that state and
-//! waits for them when the definition changes.
+//! A barrier between the writes of custom resources and changes of their definition. A write depends on one state of
+//! the definition: its schema, its storage version, and whether it allows creates. The barrier counts the puts that
+//! depend on that state, and waits for them when the definition changes.
 //!
 //! # Invariants
 //!
 //! 1. Once the server reports that it serves a definition as of a version, and before it cleans up the objects of a definition,
-//!    no write that an earlier state decided is stored by this server.
-//! 2. A write that the barrier rejects was not stored and can be decided again.
+//!    this server stores no write that depends on an earlier state.
+//! 2. A write that the barrier rejects was not stored, and can be repeated with the new state.
 //!
 //! Upstream lets pending requests continue with the old state until they end or time out; a late one can store an object that
 //! is never cleaned up (kubernetes/kubernetes#99181). Here only the put itself is awaited, whose time storage limits.
@@ -26,17 +26,17 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use watchet_registry::ApiError;
 
-/// The writes that one state of a definition decided.
+/// The puts that depend on one state of a definition.
 #[derive(Debug, Default)]
 pub(super) struct WriteBarrier(TaskTracker);
 
 impl WriteBarrier {
-    /// Begins a put, if this is still the state of the definition.
+    /// Begins a put, if the definition still has this state.
     ///
     /// # Errors
-    /// [`ApiError::NotServed`]: the write has to be decided again by the newer state.
+    /// [`ApiError::NotServed`]: the write must be repeated with the newer state.
     pub(super) fn begin(&self) -> Result<TaskTrackerToken, ApiError> {
-        // The count comes first: either `end` sees it, or this sees that the state has ended.
+        // The put is counted before the check: either `end` sees the count, or the check sees that the state has ended.
         let token = self.0.token();
         match self.0.is_closed() {
             false => Ok(token),
@@ -45,7 +45,7 @@ impl WriteBarrier {
     }
 
     /// Rejects new puts and waits for those in progress. The new state must be in the table already, because a rejected
-    /// write looks there.
+    /// write is repeated with the state in the table.
     pub(super) fn end(&self) -> impl Future<Output = ()> + '_ {
         self.0.close();
         self.0.wait()

@@ -1,4 +1,4 @@
-//! The budget of an evaluation, and the functions by which an instrumented expression counts against it.
+//! The budget of an evaluation, and the functions with which an instrumented expression counts its cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,15 +19,15 @@ pub(crate) const LIMIT_FACTOR: &str = "__factor__";
 /// Wraps the arguments of `replace` and `join`: limits their size.
 pub(crate) const LIMIT_REPLACED: &str = "__small__";
 
-/// How many times the bodies of comprehensions may be evaluated.
+/// The maximum number of evaluations of comprehension bodies.
 const STEPS_MAX: u64 = 1_000_000;
-/// How many bytes all new values may have together.
+/// The maximum size of all new values together, in bytes.
 const BYTES_MAX: usize = 16 << 20;
-/// How many bytes a string may have that `replace` is called on.
+/// The maximum size of a string on which `replace` is called, in bytes.
 const FACTOR_BYTES_MAX: usize = 64 << 10;
-/// How many bytes an argument of `replace` or `join` may have.
+/// The maximum size of an argument of `replace` or `join`, in bytes.
 const REPLACED_BYTES_MAX: usize = 1 << 10;
-/// How long an evaluation may take.
+/// The time limit of an evaluation.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The remaining steps, bytes and time of an evaluation.
@@ -35,9 +35,9 @@ const TIME_MAX: Duration = Duration::from_secs(1);
 pub struct Budget {
     steps: AtomicU64,
     bytes: AtomicU64,
-    /// The end of the present evaluation.
+    /// The deadline of the present evaluation.
     deadline: Mutex<Instant>,
-    /// The end of all evaluations.
+    /// The deadline of all evaluations.
     last_deadline: Instant,
 }
 
@@ -53,7 +53,7 @@ impl Budget {
         budget
     }
 
-    /// Allows one more evaluation the complete budget.
+    /// Resets the steps, bytes and time for the next evaluation.
     pub(crate) fn renew(&self) {
         self.steps.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Budget {
         }
     }
 
-    /// Returns the end of the present evaluation.
+    /// Returns the deadline of the present evaluation.
     pub fn deadline(&self) -> Instant {
         *self.deadline.lock()
     }
@@ -98,7 +98,7 @@ fn exceeded(why: &str) -> ExecutionError {
     ExecutionError::function_error("budget", text)
 }
 
-/// Adds the functions that count against `budget`.
+/// Adds the functions that count cost against `budget`.
 pub(crate) fn register(context: &mut Context<'_>, budget: &Arc<Budget>) {
     let steps = budget.clone();
     context.add_function(

@@ -20,7 +20,7 @@ use crate::messages;
 use crate::optional::OPTIONAL;
 use crate::parse::truncated;
 
-/// How many problems of an expression are reported.
+/// The maximum number of reported problems of an expression.
 const PROBLEMS_MAX: usize = 10;
 
 /// The variable whose fields are the composed variables.
@@ -86,7 +86,7 @@ impl Pass<'_> {
             }
         }
         match &mut expression.expr {
-            // A message has become a map.
+            // `message` has replaced every message by a map.
             Expr::Unspecified | Expr::Struct(_) => {
                 self.problem("ERROR: it is incomplete".to_owned());
             }
@@ -202,7 +202,7 @@ impl Pass<'_> {
         wrap(&mut folded.loop_cond, COUNT_STEP);
     }
 
-    /// Returns true if the function exists: then a call without arguments fails in another way.
+    /// Returns true if the function exists. A call without arguments then fails, but not as an undeclared reference.
     fn is_function(&self, name: &str) -> bool {
         let call = plain(Expr::Call(CallExpr {
             func_name: name.to_owned(),
@@ -214,7 +214,7 @@ impl Pass<'_> {
     }
 }
 
-/// Replaces an optional selection, and a selection from its result, by a call of [`OPTIONAL`].
+/// Replaces optional selections, and selections from their results, by calls of [`OPTIONAL`].
 fn rewrite_optional_selection(expression: &mut IdedExpr) {
     let of_optional = |container: &IdedExpr| matches!(&container.expr, Expr::Call(call) if call.func_name == OPTIONAL);
     match &mut expression.expr {
@@ -239,7 +239,7 @@ fn rewrite_optional_selection(expression: &mut IdedExpr) {
     }
 }
 
-/// Returns true if the value of the expression can be larger than the values of its operands.
+/// Returns true if the value of the expression can be larger than its operands.
 fn can_grow(expression: &Expr) -> bool {
     match expression {
         Expr::List(list) => {
@@ -247,7 +247,7 @@ fn can_grow(expression: &Expr) -> bool {
         }
         Expr::Map(map) => !map.entries.is_empty(),
         Expr::Call(call) if call.func_name == ADD => match call.args.first().map(|a| &a.expr) {
-            // A macro adds one element to its result: only the element counts.
+            // Each step of a macro adds one element to its result, so only the element counts.
             Some(Expr::Ident(name)) => !name.starts_with('@'),
             Some(Expr::Literal(_)) => call.args.iter().any(|a| !is_literal(a)),
             _ => true,
@@ -265,7 +265,7 @@ fn plain(expr: Expr) -> IdedExpr {
     IdedExpr { id: 0, expr }
 }
 
-/// Makes `expression` the argument of `function`.
+/// Replaces `expression` by a call of `function` with it as the argument.
 fn wrap(expression: &mut IdedExpr, function: &str) {
     let inner = std::mem::take(expression);
     *expression = plain(Expr::Call(CallExpr {

@@ -1,4 +1,4 @@
-//! What an expression may name besides Kubernetes' CEL libraries.
+//! The environment of an expression: variables, functions and message types besides those of Kubernetes' CEL libraries.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use kube_cel::cel::common::ast::{IdedExpr, StructExpr};
 
 use crate::budget::Budget;
 
-/// The names and message types that an expression is compiled with.
+/// The names and message types that an expression can use.
 #[derive(Clone, Copy, Default)]
 pub struct Environment<'a> {
     /// The names of the variables.
@@ -40,6 +40,6 @@ pub trait MessageTypes {
     /// Checks the type and the fields of a message literal.
     ///
     /// # Errors
-    /// The type does not exist, or a field cannot have its value; in the words of cel-go.
+    /// The type does not exist, or a field cannot have its value. The message is that of cel-go.
     fn check(&self, message: &StructExpr) -> Result<(), String>;
 }

@@ -4,7 +4,7 @@ use kube_cel::cel::ExecutionError;
 
 use crate::parse::ParseError;
 
-/// An expression cannot be compiled. The text is for users.
+/// The error of an expression that cannot be compiled. The message is for users.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// The text cannot be parsed.
@@ -18,7 +18,7 @@ pub enum CompileError {
     Panicked,
 }
 
-/// The evaluation of an expression failed. The text is that of cel-go where it has one.
+/// The error of a failed evaluation. The message is that of cel-go if cel-go has one.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum EvalError {
     /// A map has no such key.
@@ -45,7 +45,7 @@ impl From<ExecutionError> for EvalError {
     }
 }
 
-/// How many characters of an error with values are shown: values can be megabytes.
+/// The maximum number of characters of an error that contains values, which can be megabytes.
 const SHOWN_CHARACTERS_MAX: usize = 256;
 
 fn describe(error: &ExecutionError) -> String {

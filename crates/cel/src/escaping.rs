@@ -1,5 +1,6 @@
-//! The names by which expressions select properties whose names are no CEL identifiers, as in
-//! [upstream's escaping](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/cel/escaping.go).
+//! Escapes property names that are not CEL identifiers, so that expressions can select the properties, as in
+//! [upstream's
+//! escaping](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/cel/escaping.go).
 
 /// The reserved words of CEL.
 const RESERVED: [&str; 21] = [
@@ -31,7 +32,7 @@ pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 
-/// Returns true if an expression can select the property `name` as `selected`. Reserved words can be escaped or not.
+/// Returns true if an expression selects the property `name` as `selected`. Reserved words can be escaped or not.
 pub fn is_selected_as(name: &str, selected: &str) -> bool {
     escape(name) == selected || name == selected && is_reserved(name)
 }

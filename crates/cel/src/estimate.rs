@@ -1,6 +1,6 @@
-//! An upper bound of the cost of an expression on a given object, computed before the evaluation, which
-//! cannot be interrupted. A loop over a part of the object counts the items that the part has; a computed
-//! value counts the largest size that it can have.
+//! Computes an upper bound of the cost of an expression on a given object before the evaluation, which cannot be
+//! interrupted. For a loop over a part of the object, the bound uses the number of items of that part; for a computed
+//! value, its largest possible size.
 
 use std::collections::HashMap;
 
@@ -10,31 +10,31 @@ use serde_json::Value;
 use crate::escaping::escape;
 use crate::program::Program;
 
-/// How much one evaluation may cost, and all evaluations for an object together. These are upstream's limits,
+/// The maximum cost of one evaluation, and of all evaluations for an object together. These are upstream's limits,
 /// raised because the estimate can be too high.
 pub const EXPRESSION_COST_MAX: f64 = 10e6;
 /// See [`EXPRESSION_COST_MAX`].
 pub const OBJECT_COST_MAX: f64 = 100e6;
 
-/// How many parts of the object an estimate distinguishes; of more only the largest size is known.
+/// The maximum number of object parts that an estimate distinguishes. If there are more, it uses their largest size.
 const PARTS_MAX: usize = 1_000;
 
-/// How many items of a list are copied in the time of one step.
+/// The number of list items that are copied in the time of one step.
 const COPIES_PER_STEP: f64 = 40.0;
 
 /// The cost and the largest possible size of a value.
 #[derive(Debug, Clone, Default)]
 struct Estimate<'a> {
     cost: f64,
-    /// The bytes of its strings, items and members, including nested ones.
+    /// The bytes of the value's strings, items and members, including nested ones.
     bytes: f64,
     items: f64,
     /// The parts of the object that the value can be; empty for a computed value.
     parts: Vec<&'a Value>,
 }
 
-/// Returns an upper bound of the cost of an evaluation of `program`, where variables have these values. A
-/// program that has been [compiled](Program::compile) is not suitable: it contains calls of counting functions.
+/// Returns an upper bound of the cost of an evaluation of `program` with these values of the variables. The program
+/// must be [parsed](Program::parse): a [compiled](Program::compile) one contains calls of counting functions.
 pub fn estimate_cost(program: &Program, variables: &[(&str, &Value)]) -> f64 {
     let variables = variables.iter();
     let scope: Scope<'_> = variables
@@ -70,10 +70,10 @@ impl<'a> Estimate<'a> {
         }
     }
 
-    /// Returns the estimate of any item of a list, or of any key or value of a map.
+    /// Returns an estimate that is valid for each item of a list, or each key and value of a map.
     fn item(&self) -> Self {
         if self.parts.is_empty() {
-            // An item is not larger than the whole.
+            // An item is not larger than its container.
             return Self {
                 cost: 0.0,
                 items: self.bytes,
@@ -98,7 +98,7 @@ impl<'a> Estimate<'a> {
     }
 }
 
-/// Returns a size that is at least the number of all contained items and characters.
+/// Returns an upper bound of the number of all contained items and characters.
 fn bytes_of(value: &Value) -> usize {
     match value {
         Value::String(text) => 1 + text.len(),
@@ -142,7 +142,7 @@ fn estimate<'a>(expression: &IdedExpr, scope: &Scope<'a>) -> Estimate<'a> {
             result
         }
         Expr::Map(_) | Expr::Struct(_) => Estimate {
-            // Rules rarely need them: their contents are not estimated.
+            // Rules rarely contain maps and messages, so their contents are not estimated.
             cost: f64::INFINITY,
             ..Estimate::default()
         },

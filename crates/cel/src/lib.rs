@@ -9,8 +9,8 @@
 //! - [`Program::compile`] instruments the expression. Its evaluation counts the steps of comprehensions, the
 //!   bytes of new values and the time against a [`Budget`]: nested folds multiply, and a string can be doubled
 //!   repeatedly.
-//! - [`Program::parse`] leaves the expression as it is. The caller computes an upper bound of its cost with
-//!   [`estimate_cost`] before each evaluation.
+//! - [`Program::parse`] leaves the expression unchanged. Before each evaluation the caller computes an upper bound of
+//!   its cost with [`estimate_cost`].
 //!
 //! # Example
 //!

@@ -10,10 +10,10 @@ use kube_cel::cel::common::ast::{
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
 use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
 
-/// The key of the entry with the type name.
+/// The key of the entry that has the type name.
 pub(crate) const TYPE: Key = Key::Bool(true);
 
-/// Returns true if `key` is that of the entry with the name of a message's type.
+/// Returns true if `key` is the key of the entry that has a message's type name.
 pub fn is_message_type_key(key: &Key) -> bool {
     *key == TYPE
 }
@@ -32,7 +32,7 @@ pub fn message_type(value: &CelValue) -> Option<&str> {
 /// Returns the map for a message literal.
 ///
 /// # Errors
-/// An entry of the literal is no field.
+/// An entry of the literal is not a field.
 pub(crate) fn map_of(message: StructExpr) -> Result<Expr, String> {
     let name = message.type_name;
     let literal = |text: &str| Expr::Literal(LiteralValue::String(text.into()));
@@ -62,7 +62,7 @@ pub(crate) fn map_of(message: StructExpr) -> Result<Expr, String> {
     }))
 }
 
-/// Replaces the evaluator's `optional.ofNonZeroValue`, for which a message without fields is not zero.
+/// Replaces the evaluator's `optional.ofNonZeroValue`, which does not treat a message without fields as zero.
 pub(crate) fn register(context: &mut Context<'_>) {
     context.add_function(
         "optional.ofNonZeroValue",

@@ -1,4 +1,4 @@
-//! Optional selection, `a.?b.c` and `a[?b]`. That of the evaluator fails for an absent field.
+//! Optional selection, `a.?b.c` and `a[?b]`. Replaces the evaluator's implementation, which fails for an absent field.
 
 use kube_cel::cel::objects::{Key, OptionalValue};
 use kube_cel::cel::{Context, ExecutionError, Value as CelValue};

@@ -1,4 +1,4 @@
-//! Infers the type that an expression evaluates to, as far as its syntax shows it.
+//! Infers the type of an expression from its syntax.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ type Name = Cow<'static, str>;
 
 const DYN: &str = "dyn";
 
-/// Returns the type of `expression`; `None` if its syntax does not show it.
+/// Returns the type of `expression`; `None` if its syntax does not determine the type.
 pub fn output_type(expression: &IdedExpr) -> Option<Name> {
     match &expression.expr {
         Expr::Literal(literal) => Some(of_literal(literal).into()),
@@ -46,7 +46,7 @@ fn of_literal(literal: &LiteralValue) -> &'static str {
     }
 }
 
-/// Returns the type that all of `types` are; `None` if there are none, several, or unknown ones.
+/// Returns the common type of `types`; `None` if there are none, or they differ, or one is unknown.
 fn common(mut types: impl Iterator<Item = Option<Name>>) -> Option<Name> {
     let first = types.next()??;
     types

@@ -1,31 +1,31 @@
-//! Parses untrusted text. The parser recurses for each operator with some ten kilobytes of stack, and a stack
-//! overflow ends the process; its errors repeat the line for each unknown character. So the text is measured
-//! first, parsed on a thread with a stack of sufficient size, and its errors are truncated.
+//! Parses untrusted text. The parser recurses for each operator and uses some ten kilobytes of stack each time; a stack
+//! overflow ends the process. Its error repeats the line for each unknown character. Therefore this module counts the
+//! operators first, parses on a thread with a stack of sufficient size, and truncates errors.
 
 use std::fmt::{self, Write as _};
 
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use kube_cel::cel::parser::Parser;
 
-/// How many bytes an expression may have.
+/// The maximum size of an expression in bytes.
 pub const EXPRESSION_BYTES_MAX: usize = 16 << 10;
 
-/// How much stack the parser may use per operator, and besides.
+/// The stack size of the parser per operator, and its minimum.
 const STACK_BYTES_PER_OPERATOR: usize = 128 << 10;
 const STACK_BYTES_MIN: usize = 2 << 20;
 
-/// How many bytes of an error are reported.
+/// The maximum size of a reported error in bytes.
 const ERROR_BYTES_MAX: usize = 4 << 10;
 
-/// What an expression may contain. The default is that of webhooks and admission policies.
+/// The limits of an expression. The default is that of webhooks and admission policies.
 #[derive(Debug, Clone, Copy)]
 pub struct Syntax {
-    /// How many operators and brackets there may be. Most do not nest: the operands of `&&` and `||` are siblings.
+    /// The maximum number of operators and brackets. Most do not nest: the operands of `&&` and `||` are siblings.
     pub operators_max: usize,
-    /// How deep the expression may nest, macros expanded, if that is limited: walking, evaluating and
-    /// dropping it recurse, on the stack of any thread.
+    /// The maximum nesting depth after the expansion of macros; `None` for no limit. Walking, evaluating and dropping
+    /// an expression recurse, on the stack of any thread.
     pub depth_max: Option<usize>,
-    /// Whether there is optional selection: `a.?b`, `a[?b]`.
+    /// True if optional selection is allowed: `a.?b`, `a[?b]`.
     pub has_optional_selection: bool,
 }
 
@@ -39,19 +39,19 @@ impl Default for Syntax {
     }
 }
 
-/// A text cannot be parsed.
+/// The error of a text that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The text is too long.
     #[error("it is longer than {EXPRESSION_BYTES_MAX} bytes")]
     TooLong,
-    /// The text has more operators and brackets than this.
+    /// The text has more operators and brackets than this limit.
     #[error("it has more than {0} operators and brackets")]
     TooManyOperators(usize),
     /// The parser panicked, or its thread cannot be created.
     #[error("the parser gave up on it: {0}")]
     Failed(String),
-    /// The text is no expression.
+    /// The text is not an expression.
     #[error("{0}")]
     Syntax(String),
 }
@@ -70,7 +70,7 @@ pub fn parse(text: &str, syntax: &Syntax) -> Result<IdedExpr, ParseError> {
         return Err(ParseError::TooManyOperators(syntax.operators_max));
     }
     let stack = STACK_BYTES_MIN + operators * STACK_BYTES_PER_OPERATOR;
-    // The error of the parser cannot be sent to another thread; its text can.
+    // The parser's error cannot be sent to another thread, but its text can.
     let parse = || parse_on_this_stack(text, syntax).map_err(ParseError::Syntax);
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(stack);
@@ -87,7 +87,7 @@ fn parse_on_this_stack(text: &str, syntax: &Syntax) -> Result<IdedExpr, String> 
     let parser = Parser::new().enable_optional_syntax(syntax.has_optional_selection);
     let parsed = parser.parse(text).map_err(|errors| truncated(&errors))?;
     match syntax.depth_max {
-        // The expression is dropped here, where the stack is large enough.
+        // The expression is dropped on this thread, whose stack is large enough.
         Some(depth) if is_deeper(&parsed, depth) => {
             Err(format!("ERROR: it nests deeper than {depth} levels"))
         }
@@ -109,13 +109,13 @@ fn count_operators(text: &str) -> usize {
             _ if first.is_ascii_whitespace() => (1, false),
             _ if is_word(first) => {
                 let word = &rest[..rest.iter().take_while(|b| is_word(b)).count()];
-                // A number ends where a word begins, with or without a space.
+                // The operator `in` can follow a number without a space.
                 let is_in = word == b"in" || first.is_ascii_digit() && word.ends_with(b"in");
                 (word.len(), is_in)
             }
             b'"' | b'\'' if has_simple_literals => match simple_literal_length(rest) {
                 Some(length) => (length, false),
-                // From here on the ends of literals are unknown.
+                // After this literal the ends of literals are unknown.
                 None => {
                     has_simple_literals = false;
                     (1, true)
@@ -177,7 +177,7 @@ fn has_parts(expression: &Expr) -> bool {
     )
 }
 
-/// Returns the text of `error`, truncated to a few kilobytes. The rest is not formatted.
+/// Returns the text of `error`, truncated to a few kilobytes. Stops formatting at the limit.
 pub fn truncated(error: &impl fmt::Display) -> String {
     let mut text = TruncatedText(String::new());
     if write!(text, "{error}").is_err() {
@@ -186,7 +186,7 @@ pub fn truncated(error: &impl fmt::Display) -> String {
     text.0
 }
 
-/// A text of at most [`ERROR_BYTES_MAX`]; a write of more fails.
+/// A text of at most [`ERROR_BYTES_MAX`]. A write beyond the limit fails.
 struct TruncatedText(String);
 
 impl fmt::Write for TruncatedText {
@@ -209,7 +209,7 @@ mod tests {
         super::parse(text, &Syntax::default())
     }
 
-    /// A POST of such an expression ended the process.
+    /// A POST request with such an expression ended the process.
     #[test]
     fn deeply_nested_text_does_not_overflow_the_stack() {
         let on_a_small_stack = || {
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(parse(&long).unwrap_err(), ParseError::TooLong);
     }
 
-    /// An operator that is not counted would overflow the stack.
+    /// An operator that the parser module does not count would overflow the stack.
     #[test]
     fn operators_are_counted_as_the_parser_reads_them() {
         for (text, count) in [

@@ -27,8 +27,8 @@ impl Program {
     /// # Errors
     /// The text cannot be parsed, is too large, or uses undeclared names.
     pub fn compile(text: &str, environment: &Environment<'_>) -> Result<Self, CompileError> {
-        // The evaluator is called with the functions of an untrusted expression: a panic must not leave this
-        // function. The environment is immutable.
+        // The evaluator runs the functions of an untrusted expression; a panic must not leave this function. Unwind
+        // safety: the environment is immutable.
         let compiled = catch_unwind(AssertUnwindSafe(|| {
             let parsed = parse(text, &Syntax::default())?;
             let output_type = output_type(&parsed).map(|name| name.into_owned());
@@ -66,7 +66,7 @@ impl Program {
         &self.text
     }
 
-    /// Returns the expression; of a compiled program the instrumented one.
+    /// Returns the expression, which is instrumented if the program was compiled.
     pub fn expression(&self) -> &IdedExpr {
         &self.expression
     }
@@ -76,7 +76,7 @@ impl Program {
         &self.composed_variables
     }
 
-    /// Returns the CEL type that a compiled program evaluates to; `None` if only the evaluation shows it.
+    /// Returns the CEL type of a compiled program's value; `None` if only the evaluation determines it.
     pub fn output_type(&self) -> Option<&str> {
         self.output_type.as_deref()
     }

@@ -15,19 +15,19 @@ use crate::program::Program;
 use crate::values::{from_json, type_name};
 use crate::{messages, optional};
 
-/// The value of an expression, as far as webhooks, policies and rules use it.
+/// The value of an expression, in the form that webhooks, policies and rules use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// A bool.
     Bool(bool),
     /// A string.
     Text(String),
-    /// A value of another type, by the name of the type.
+    /// A value of another type, with the name of the type.
     Other(&'static str),
 }
 
-/// Variables with their values, functions, and the budget that all evaluations in the scope share. An
-/// evaluation blocks its thread.
+/// Variables with their values, functions, and the budget of all evaluations in the scope. An evaluation blocks its
+/// thread.
 pub struct Scope<'a> {
     context: Context<'a>,
     budget: Option<Arc<Budget>>,
@@ -75,7 +75,7 @@ impl Scope<'_> {
         self.context.add_variable_from_value(name, value);
     }
 
-    /// Returns a scope that inherits the variables of this one, and renews the budget.
+    /// Returns a scope with the variables of this one and a full budget.
     pub fn inner(&self) -> Scope<'_> {
         if let Some(budget) = &self.budget {
             budget.renew();
@@ -115,7 +115,7 @@ impl Scope<'_> {
     /// See [`EvalError`].
     pub fn resolve(&self, program: &Program) -> Result<CelValue, EvalError> {
         self.check_deadline()?;
-        // Unwind safety: a scope consists of immutable values and counters.
+        // Unwind safety: a scope contains only immutable values and counters.
         let resolve = AssertUnwindSafe(|| self.context.resolve(program.expression()));
         match catch_unwind(resolve) {
             Ok(resolved) => Ok(resolved?),

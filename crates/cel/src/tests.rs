@@ -98,7 +98,7 @@ fn composed_variables_are_listed() {
     assert_eq!(names, ["a", "b", "d"]);
 }
 
-/// Expressions of some hundred bytes that would run for hours, or exhaust memory.
+/// Checks expressions of some hundred bytes that would run for hours or exhaust memory.
 #[test]
 fn evaluations_are_bounded() {
     let exceeded = "cost budget";
@@ -122,7 +122,7 @@ fn evaluations_are_bounded() {
     check(replaced, Err(exceeded));
 }
 
-/// Each parameter of a policy has a second, and there can be thousands of parameters.
+/// The evaluation for each parameter of a policy may take a second, and there can be thousands of parameters.
 #[test]
 fn evaluation_after_the_deadline_is_an_error() {
     let program = Program::compile("true", &Environment::default()).unwrap();
@@ -133,7 +133,7 @@ fn evaluation_after_the_deadline_is_an_error() {
     assert!(error.to_string().contains("takes too long"), "{error}");
 }
 
-/// The conversion depends on a declared type, as far as there is one.
+/// The conversion uses the declared type of a value, if there is one.
 #[test]
 fn values_are_converted_by_their_declared_type() {
     enum Type {
@@ -177,7 +177,7 @@ fn values_are_converted_by_their_declared_type() {
     }
 }
 
-/// The estimate grows with the real number of items.
+/// The estimate increases with the number of items in the object.
 #[test]
 fn cost_is_estimated_from_the_object() {
     let cost = |items: usize| {

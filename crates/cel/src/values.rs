@@ -14,9 +14,9 @@ use serde_json::{Number, Value};
 use crate::escaping::{escape, is_reserved};
 use crate::messages::is_message_type_key;
 
-/// The declared type of a JSON value, as far as its conversion depends on it.
+/// The declared type of a JSON value: what the conversion needs of it.
 pub trait TypeDeclaration {
-    /// Returns true for a `number`: then integers are doubles, too.
+    /// Returns true for the type `number`, whose integers are converted to doubles.
     fn is_number(&self) -> bool;
 
     /// Returns the `format`; empty if it has none.
@@ -28,11 +28,11 @@ pub trait TypeDeclaration {
     /// Returns the type of the property `name` of an object, or of the values of a map.
     fn property(&self, name: &str) -> Option<&Self>;
 
-    /// Returns true for a map, the keys of which are data and not escaped.
+    /// Returns true for a map. Its keys are data and are not escaped.
     fn is_map(&self) -> bool;
 }
 
-/// Converts a JSON value without a declared type: keys are not escaped, whole numbers are ints.
+/// Converts a JSON value without a declared type: does not escape keys, and converts whole numbers to ints.
 pub fn from_json(value: &Value) -> CelValue {
     match value {
         Value::Null => CelValue::Null,
@@ -44,8 +44,7 @@ pub fn from_json(value: &Value) -> CelValue {
     }
 }
 
-/// Converts a JSON value by its declared type: the names of properties are escaped, times and durations are
-/// parsed.
+/// Converts a JSON value by its declared type: escapes the names of properties, and parses times and durations.
 pub fn from_json_with_type<T: TypeDeclaration>(value: &Value, declared: Option<&T>) -> CelValue {
     match value {
         Value::Null | Value::Bool(_) => from_json(value),
@@ -64,7 +63,7 @@ pub fn from_json_with_type<T: TypeDeclaration>(value: &Value, declared: Option<&
             let properties = properties.iter().flat_map(|(name, value)| {
                 let declared = declared.and_then(|declared| declared.property(name));
                 let value = from_json_with_type(value, declared);
-                // A property that is a reserved word has both names.
+                // A property whose name is a reserved word can be selected by both names.
                 let unescaped =
                     (is_map || is_reserved(name)).then(|| (name.clone(), value.clone()));
                 let escaped = (!is_map).then(|| (escape(name), value));
@@ -82,7 +81,7 @@ pub fn from_fields(fields: impl Iterator<Item = (String, CelValue)>) -> CelValue
     CelValue::Map(Map { map: Arc::new(map) })
 }
 
-/// Returns the optional value with `value`, or the one without.
+/// Returns an optional that contains `value`, or the empty one.
 pub fn optional(value: Option<CelValue>) -> CelValue {
     let value = value.map_or_else(OptionalValue::none, OptionalValue::of);
     CelValue::Opaque(Arc::new(value))
@@ -100,7 +99,7 @@ fn from_text(text: &str) -> CelValue {
     CelValue::String(Arc::new(text.to_owned()))
 }
 
-/// Converts a string of this format; one that does not match its format remains a string.
+/// Converts a string of this format. A string that does not match its format remains a string.
 fn from_formatted(text: &str, format: &str) -> CelValue {
     let function = match format {
         "date-time" => "timestamp",
@@ -118,7 +117,7 @@ fn from_formatted(text: &str, format: &str) -> CelValue {
     context.resolve(&call).unwrap_or_else(|_| from_text(text))
 }
 
-/// Returns the approximate size of a value in bytes; does not count far beyond `max`.
+/// Returns the approximate size of a value in bytes. Stops counting shortly after `max`.
 pub(crate) fn size(value: &CelValue, max: usize) -> usize {
     const BASE_BYTES: usize = 16;
     let mut total = BASE_BYTES;
@@ -152,7 +151,7 @@ pub(crate) fn size(value: &CelValue, max: usize) -> usize {
 /// Converts a value to JSON. The types of messages are omitted.
 ///
 /// # Errors
-/// JSON has no such value.
+/// The value has no representation in JSON.
 pub fn to_json(value: &CelValue) -> Result<Value, String> {
     Ok(match value {
         CelValue::Null => Value::Null,
@@ -189,9 +188,9 @@ pub fn to_json(value: &CelValue) -> Result<Value, String> {
 }
 
 fn from_float(float: f64) -> Result<Value, String> {
-    /// Up to here every integer has an exact float.
+    /// The largest float up to which every integer is exact.
     const EXACT_MAX: f64 = (1_u64 << 53) as f64;
-    // As in Go, an integer has no fraction.
+    // As in Go, whole numbers are written without a fraction.
     if float.fract() == 0.0 && float.abs() <= EXACT_MAX {
         return Ok(Value::from(float as i64));
     }
@@ -199,7 +198,7 @@ fn from_float(float: f64) -> Result<Value, String> {
     number.ok_or_else(|| format!("{float} cannot be converted to JSON"))
 }
 
-/// Returns CEL's name of the type of `value`.
+/// Returns the name of the type of `value` in CEL.
 pub fn type_name(value: &CelValue) -> &'static str {
     match value {
         CelValue::Bool(_) => "bool",

@@ -11,11 +11,12 @@ use watchet_storage::Storage;
 /// Allocates values that only one object can have, such as cluster IPs.
 #[async_trait]
 pub trait Allocator: Send + Sync {
-    /// Reserves the values that `object` has, and sets those that it still needs. `old` is the stored object
-    /// and its version.
+    /// Reserves the values that `object` has, and sets those that it still needs. `old` is the stored object and its
+    /// version.
     ///
     /// # Errors
-    /// 422 if a value belongs to another object or is out of range; storage's. Nothing is reserved then.
+    /// 422 if a value belongs to another object or is out of range; the errors of storage. After an error nothing is
+    /// reserved.
     async fn reserve(
         &self,
         storage: &dyn Storage,
@@ -26,7 +27,8 @@ pub trait Allocator: Send + Sync {
         dry_run: bool,
     ) -> Result<(), ApiError>;
 
-    /// Releases what `write` reserved for `object`, which was not stored in place of `old` because of `error`.
+    /// Releases what `write` reserved for `object`. The write has not stored `object` in place of `old`, because of
+    /// `error`.
     async fn withdraw(
         &self,
         storage: &dyn Storage,
@@ -37,7 +39,7 @@ pub trait Allocator: Send + Sync {
         error: Option<&ApiError>,
     );
 
-    /// Releases what `before` had and `after` does not have, which replaced it at version `at`.
+    /// Releases the values that `before` has and `after` does not have. `after` has replaced `before` at version `at`.
     async fn release_replaced(
         &self,
         storage: &dyn Storage,
@@ -47,7 +49,7 @@ pub trait Allocator: Send + Sync {
         at: ResourceVersion,
     );
 
-    /// Releases all that a deleted object had: `states` are its last state and the one before.
+    /// Releases all values of a deleted object. `states` are its last state and the state before.
     async fn release_deleted(
         &self,
         storage: &dyn Storage,
@@ -56,13 +58,13 @@ pub trait Allocator: Send + Sync {
     );
 }
 
-/// Identifies one write in all its attempts.
+/// Identifies one write and its retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteId(pub Uuid);
 
 impl WriteId {
     pub(crate) fn new() -> Self {
-        // It has to differ from others and need not be secret: no system call for it at each write.
+        // The id must be unique and need not be secret, so a write needs no system call for it.
         Self(Uuid::from_u128(fastrand::u128(..)))
     }
 }

@@ -47,7 +47,7 @@ pub(crate) async fn apply(
 struct Applying<'a> {
     pipeline: Pipeline<'a>,
     config: &'a Value,
-    /// The write created the object.
+    /// True if the write has created the object.
     created: bool,
 }
 

@@ -25,12 +25,12 @@ pub(crate) struct Caches {
     tasks: Tasks,
     config: CacherConfig,
     builtins: Vec<Arc<Resource>>,
-    /// The built-in resources, and the custom resources that are defined now.
+    /// The built-in resources, and the custom resources that are currently defined.
     table: ArcSwap<Table>,
     started: ArcSwap<HashMap<String, Arc<Started>>>,
-    /// The storage with the metrics of each prefix's resource.
+    /// The storage, with metrics for the resource of each prefix.
     stores: ArcSwap<HashMap<String, Arc<Metered>>>,
-    /// Held while one of the maps is replaced.
+    /// The lock that is held while one of the maps is replaced.
     changing: Mutex<()>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Caches {
 struct Started {
     /// The plural name of its resource, with the group.
     name: String,
-    /// Readiness waits for its first state.
+    /// True if readiness waits for the first state of the cache.
     is_required: bool,
     cacher: Arc<Cacher>,
     /// The columns of its resource in the present table.
@@ -72,7 +72,7 @@ fn transform_of(resource: &Resource) -> Option<Arc<dyn StoredTransform>> {
     converter.map(|converter| converter.stored_transform())
 }
 
-/// Replaces the map by one that `change` was applied to. The caller holds the lock of changes.
+/// Applies `change` to a copy of the map, and replaces the map by it. The caller holds the lock `changing`.
 fn replace<V: Clone>(
     map: &ArcSwap<HashMap<String, V>>,
     change: impl FnOnce(&mut HashMap<String, V>),
@@ -133,8 +133,8 @@ impl Caches {
     pub(crate) fn serve_defined(&self, defined: Vec<Arc<Resource>>) {
         let table = Arc::new(Table::new(&self.builtins, defined));
         self.table.store(table.clone());
-        // The caches follow the table: a request with the old table has started its cache by now, or finds that its
-        // resource is not served.
+        // The table is replaced before the caches: a request with the old table has either started its cache already,
+        // or receives the error that its resource is not served.
         let _changing = self.changing.lock();
         let retained = |(prefix, started): (&String, &Arc<Started>)| {
             let Some(owner) = table.owner(prefix).filter(|owner| started.fits(owner)) else {
@@ -163,7 +163,7 @@ impl Caches {
         let owner = table.cache_owner(resource)?;
         let started = self.started.load();
         match started.get(&resource.storage_prefix) {
-            // A change of the table is about to stop or to retain any other.
+            // If the cache is that of another owner, a change of the table is about to stop or to retain it.
             Some(started) if started.is_of(owner) => Ok(started.cacher.clone()),
             _ => self.start_cache(resource),
         }

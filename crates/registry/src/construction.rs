@@ -1,4 +1,4 @@
-//! The start of a registry: its first cache, and what follows admission configurations and definitions.
+//! The construction of a registry, and its tasks that watch admission configurations and definitions.
 
 use std::sync::Arc;
 

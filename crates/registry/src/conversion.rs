@@ -26,19 +26,19 @@ pub(crate) fn needs_webhook(resource: &Resource, body: &[u8]) -> bool {
     webhook_converter(resource).is_some() && !is_in_version(resource, body)
 }
 
-/// The converter of `resource`, if it calls a webhook.
+/// Returns the converter of `resource`, if it calls a webhook.
 pub(crate) fn webhook_converter(resource: &Resource) -> Option<&dyn VersionConverter> {
     let converter = resource.strategy.converter();
     converter.filter(|converter| converter.uses_webhook())
 }
 
-/// The converter of `resource`, if it changes the names of versions only and storage may have another version.
+/// Returns the converter of `resource`, if it changes only the names of versions, and storage may have another version.
 pub(crate) fn renaming_converter(resource: &Resource) -> Option<&dyn VersionConverter> {
     let converter = resource.strategy.converter();
     converter.filter(|converter| !converter.uses_webhook() && converter.may_differ_in_storage())
 }
 
-/// Returns the object of a write as clients of `resource` see it.
+/// Returns the present object of a write in the version of `resource`.
 ///
 /// # Errors
 /// It cannot be converted.
@@ -92,7 +92,7 @@ pub(crate) async fn convert_all(
     })
 }
 
-/// Returns what is stored of an object that a client of `resource` wrote, if that is not the object itself.
+/// Returns the stored form of an object that a client of `resource` wrote; `None` if that is the object itself.
 ///
 /// # Errors
 /// It cannot be converted.
@@ -109,10 +109,10 @@ pub(crate) async fn stored_form(
     }
 }
 
-/// Returns what was just stored with today's schema applied, if that changes it.
+/// Applies the current schema to an object that was just stored; returns `None` if that changes nothing.
 pub(crate) fn completed(resource: &Resource, stored: &[u8]) -> Option<Vec<u8>> {
     let converter = resource.strategy.converter()?;
-    // An object that was completed by the schema of its storage version does not change.
+    // The schema of the storage version has already completed the object.
     match converter.is_storage_version() {
         true => None,
         false => converter.stored_transform().transform(stored),
@@ -134,7 +134,7 @@ pub(crate) async fn presented(
     unless_outdated(converter, converter.present(&resource.columns, objects)).await
 }
 
-/// [`presented`], for one object.
+/// Does the same as [`presented`] for one object.
 ///
 /// # Errors
 /// As there.
@@ -151,16 +151,16 @@ pub(crate) async fn presented_one(
     Ok(one(presented))
 }
 
-/// Waits for a conversion, but no longer than its definition stays the same.
+/// Waits for a conversion, until its definition changes.
 ///
 /// # Errors
-/// The conversion's; [`ApiError::NotServed`] when the definition changes meanwhile.
+/// The error of the conversion; [`ApiError::NotServed`] when the definition changes meanwhile.
 async fn unless_outdated<T>(
     converter: &dyn VersionConverter,
     converting: impl Future<Output = Result<T, ConversionError>>,
 ) -> Result<T, ApiError> {
     let converted = tokio::select! {
-        // The result comes first: most are cached, and were right when they were requested.
+        // The result has priority: most results are cached, and were valid at the time of the request.
         biased;
         converted = converting => converted,
         () = converter.outdated().cancelled() => return Err(ApiError::NotServed),
@@ -187,7 +187,7 @@ pub(crate) fn from_storage(resource: &Resource, object: Value) -> Value {
     resource.strategy.presented(object)
 }
 
-/// Returns an object, which says of which version it is, in another version of its kind.
+/// Returns an object, which has an `apiVersion`, in another version of its kind.
 pub(crate) fn to_version<'o>(
     types: &Arc<Types>,
     resource: &Resource,

@@ -52,11 +52,11 @@ pub(crate) async fn delete_evicted(
     run(registry, pod, options, Admission::DoneByEviction).await
 }
 
-/// Whether the admission chain still has to admit the delete.
+/// Specifies whether the admission chain must still admit the delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
     Required,
-    /// The chain has admitted the eviction that the delete is part of.
+    /// The chain has admitted the eviction that includes the delete.
     DoneByEviction,
 }
 
@@ -143,7 +143,7 @@ async fn delete_corrupt(
         let columns = &location.resource.columns;
         let at = stored.mod_revision;
         let key = location.key.clone();
-        // An object that can be read may still be one that a write cannot start from.
+        // An object that can be read may still be impossible to update.
         if Object::decode(key, at, EventType::Modified, &stored.value, columns).is_ok()
             && Current::stored(&stored).is_ok()
         {

@@ -1,4 +1,4 @@
-//! The namespaces that this server has deleted and that its cache may still have as active.
+//! The namespaces that this server has deleted, and that its cache may still contain as active.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,14 @@ use parking_lot::Mutex;
 
 use watchet_api::{Object, ResourceVersion};
 
-/// The namespaces whose deletion began here, and at which version, until the cache has received that.
+/// The namespaces whose deletion this server has begun, with the version of the deletion, until the cache has received
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct DeletedNamespaces(Mutex<BTreeMap<String, ResourceVersion>>);
 
 impl DeletedNamespaces {
-    /// Adds `namespace`, in the state of its deletion or of the mark of it. Removes the namespaces whose deletion the
-    /// cache, which is at version `seen`, has received; that bounds the map.
+    /// Adds `namespace`, in the state after its deletion or after it was marked as being deleted. Removes the
+    /// namespaces whose deletion the cache, which is at version `seen`, has received. This bounds the size of the map.
     pub(crate) fn add(&self, namespace: &Object, seen: ResourceVersion) {
         let mut deleted = self.0.lock();
         deleted.retain(|_, at| *at > seen);

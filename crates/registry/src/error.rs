@@ -24,7 +24,7 @@ pub enum ApiError {
         resource: String,
         /// The name of the object.
         name: String,
-        /// The one that exists is terminating.
+        /// True if the existing object is being deleted.
         being_deleted: bool,
     },
     /// 409 AlreadyExists after all tries of generateName
@@ -42,7 +42,7 @@ pub enum ApiError {
         resource: String,
         /// The name of the object.
         name: String,
-        /// Why.
+        /// The reason.
         detail: String,
     },
     /// 409 Conflict: other managers own fields that an apply would change
@@ -72,7 +72,7 @@ pub enum ApiError {
         resource: String,
         /// The name of the object.
         name: String,
-        /// Why.
+        /// The reason.
         detail: String,
         /// Each with a reason, a field and a message, e.g. `NamespaceTerminating`.
         causes: Vec<StatusCause>,
@@ -86,7 +86,7 @@ pub enum ApiError {
     /// 413
     #[error("{0}")]
     TooLarge(String),
-    /// 504: other writes conflicted with this one until its deadline. Nothing was written.
+    /// 504: other writes conflicted with this one until its deadline. Nothing was stored.
     #[error("{0}")]
     Timeout(String),
     /// 405
@@ -95,9 +95,9 @@ pub enum ApiError {
     /// 429
     #[error("{detail}")]
     TooManyRequests {
-        /// What the server does not do now.
+        /// What the server cannot do now.
         detail: String,
-        /// Why.
+        /// The reason.
         causes: Vec<StatusCause>,
         /// Seconds until the client may retry; with zero the response has no such time.
         retry_after_seconds: u16,
@@ -190,7 +190,7 @@ impl From<ApiError> for ClusterError {
 }
 
 impl From<DecodeError> for ApiError {
-    /// Only stored objects are decoded, so storage is corrupt; the error is not the client's.
+    /// Only stored objects are decoded here, so storage is corrupt; the client did not cause the error.
     fn from(error: DecodeError) -> Self {
         Self::Read(ReadError::Undecodable(error.to_string()))
     }

@@ -42,8 +42,8 @@ impl Pipeline<'_> {
         } else {
             managed::update(live, object, &context, &&kinds);
         }
-        // Managed fields nest a few levels deeper than the object. If they are too deep to be read again, they are left
-        // out.
+        // Managed fields have a few more levels of nesting than the object. If they would be too deep to be decoded
+        // again, they are omitted.
         if metadata::check_depth(&object["metadata"], 1).is_err() {
             metadata::put_managed_fields(Value::Null, object);
         }

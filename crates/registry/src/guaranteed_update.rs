@@ -1,5 +1,5 @@
-//! GuaranteedUpdate: reads an object, changes it as a verb decides, and writes it by compare-and-swap, again after each
-//! conflict.
+//! GuaranteedUpdate: reads an object, changes it as a verb decides, and writes it by compare-and-swap. Retries after
+//! each conflict.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use watchet_storage::{Expect, KeyValue, Outcome, Put, Storage as _, StorageError
 /// The time limit of one write, including its retries after conflicts: kube-apiserver's limit of a mutating request.
 pub const WRITE_DEADLINE: Duration = Duration::from_secs(34);
 
-/// What a write decided for the present object.
+/// The decision of a write for the present object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// Store this object, which is in stored form.
@@ -50,7 +50,7 @@ impl Written {
     }
 }
 
-/// Decides what a write changes. It is called again for each newer state of the object that the write meets.
+/// Decides what a write changes. Called again for each newer state of the object after a conflict.
 pub trait Decide: Send {
     /// Returns the change of `current`, which is `None` if the object does not exist in storage.
     fn decide(

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::metadata;
 
-/// The limit of what the `copy` operations of one patch copy together, in bytes of JSON: upstream's limit of a body, so
-/// that a patch costs no more than the object itself.
+/// The maximum number of bytes of JSON that the `copy` operations of one patch copy together: upstream's limit of a
+/// body, so that a patch costs no more than the object itself.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
 /// The limit of list items that the operations of one patch shift together: an insertion or removal at the front of a long

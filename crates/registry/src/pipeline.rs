@@ -21,17 +21,17 @@ use watchet_schema::managed;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pipeline<'a> {
     pub(crate) registry: &'a Registry,
-    /// Its name is empty until the name of the object is generated.
+    /// The name in it is empty until the server has generated the name of the object.
     pub(crate) target: &'a Target,
     pub(crate) options: &'a WriteOptions,
-    /// Identifies the write in the reservations of an allocator.
+    /// Identifies the write for an allocator.
     pub(crate) id: WriteId,
 }
 
 /// The state of `managedFields` in the object of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ManagedFields {
-    /// As the client sent them.
+    /// As the client has sent them.
     Stale,
     /// They include this write.
     Current,
@@ -51,8 +51,8 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Runs the first half of a create, up to the mutating webhooks, and returns the object in stored form. `body` was
-    /// checked for its shape; it is in the version of the client.
+    /// Runs the first half of a create, up to the mutating webhooks, and returns the object in stored form. The caller
+    /// has checked the shape of `body`, which is in the version of the client.
     ///
     /// # Errors
     /// Those of admission; 413 if the defaults are too large.
@@ -61,10 +61,10 @@ impl<'a> Pipeline<'a> {
         self.begin(object, ManagedFields::Stale).await
     }
 
-    /// [`Self::draft`] for the result of an apply, which is in stored form.
+    /// Does the same as [`Self::draft`] for the result of an apply, which is in stored form.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::draft`].
     pub(crate) async fn draft_applied(&self, object: Value) -> Result<Value, ApiError> {
         self.begin(object, ManagedFields::Current).await
     }
@@ -119,7 +119,7 @@ impl<'a> Pipeline<'a> {
         resource.strategy.apply_schema(object)
     }
 
-    /// Reserves the values that only one object can have. Writes to subresources reserve none.
+    /// Reserves the values that only one object can have. A write to a subresource reserves nothing.
     async fn reserve(
         &self,
         old: Option<(&Value, ResourceVersion)>,
@@ -136,7 +136,8 @@ impl<'a> Pipeline<'a> {
             .await
     }
 
-    /// Releases what was reserved for an object that was not stored in place of `current` because of `error`.
+    /// Releases the values reserved for an object that the write has not stored in place of `current`, because of
+    /// `error`.
     pub(crate) async fn withdraw(
         &self,
         current: Option<&Current>,
@@ -210,7 +211,8 @@ impl<'a> Pipeline<'a> {
         write_options(kind, self.options)
     }
 
-    /// Returns the change of `current` to `body`, which was checked against the URL and is in the version of the client.
+    /// Returns the change of `current` to `body`, which is in the version of the client. The caller has checked it
+    /// against the URL.
     ///
     /// # Errors
     /// 409 if the body has another version or uid; 422; those of admission.
@@ -282,7 +284,7 @@ impl<'a> Pipeline<'a> {
         if desired_state_differs(resource, stored, &object) {
             metadata::bump_generation(&mut object);
         }
-        // After the generation: the status may observe it.
+        // This follows the generation, which the status may refer to.
         strategy.set_derived_status(self.registry, subresource, &mut object);
         managed::restore_unchanged_times(&current.value, &mut object);
         if let Err(error) = self.admit(Operation::Update, &object, Some(current)).await {
@@ -296,8 +298,8 @@ impl<'a> Pipeline<'a> {
         Ok(Change::Put(object))
     }
 
-    /// Returns a stored object with the defaults and the form that it would be stored with today, so that these do not
-    /// count as changes by the client.
+    /// Returns a stored object with the current defaults and in the current stored form, so that differences from these
+    /// do not count as changes by the client.
     fn with_defaults(&self, stored: &Value) -> Value {
         let mut object = stored.clone();
         let resource = &self.target.resource;

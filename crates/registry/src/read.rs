@@ -85,8 +85,8 @@ async fn watch_stored(
     Ok(registry.cache(resource)?.watch(predicate, options).await?)
 }
 
-/// Returns the part of `predicate` that the cache evaluates, and the whole predicate if it has to be evaluated after
-/// conversion: only the webhook knows the fields of an object in another version.
+/// Returns the part of `predicate` that the cache evaluates, and the whole predicate if it must be evaluated after the
+/// conversion: only the webhook can compute the fields of an object in another version.
 fn before_conversion(
     resource: &Resource,
     predicate: SelectionPredicate,

@@ -1,4 +1,5 @@
-//! The registry: what the verbs work on, and the interfaces to the code that other crates provide for it.
+//! The registry: the resources, their caches and their admission, and the interfaces that other crates implement for
+//! it.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
@@ -64,23 +65,23 @@ pub trait PostHandler: Debug + Send + Sync {
 
 /// The configuration of a registry, and the code that other crates provide for it.
 pub struct Parts {
-    /// The built-in resources, in discovery order. One of them is that of the namespaces.
+    /// The built-in resources, in discovery order. They contain the resource of the namespaces.
     pub resources: Vec<Arc<Resource>>,
     /// Adds resources at run time.
     pub provider: Arc<dyn ResourceProvider>,
     /// Handles POST requests that create no object of their resource.
     pub post_handler: Arc<dyn PostHandler>,
-    /// Returns the resolver of the services of webhooks.
+    /// Creates the resolver of the services of webhooks.
     pub services: fn(Weak<Registry>) -> Arc<dyn ServiceResolver>,
     /// The limits of the watch caches.
     pub caches: CacherConfig,
-    /// The admission plugins that run.
+    /// The enabled admission plugins.
     pub plugins: EnabledPlugins,
     /// The configuration of the admission plugins.
     pub plugin_configurations: PluginConfigurations,
 }
 
-/// The resources and the verbs on them. Cheap to share.
+/// The resources and the verbs on them. Clones are cheap.
 #[derive(Debug)]
 pub struct Registry {
     pub(crate) storage: Arc<dyn Storage>,
@@ -105,8 +106,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Returns a registry over `storage` and starts nothing. Its caches run in tasks of `tasks` and are counted in
-    /// `metrics`. `authorizer` decides on requests, reviews, and in admission.
+    /// Returns a registry over `storage`, and starts nothing. Its caches run in tasks of `tasks`, and `metrics` counts
+    /// them. `authorizer` decides on requests, on reviews, and in admission.
     pub(crate) fn assemble(
         storage: Arc<dyn Storage>,
         tasks: &Tasks,

@@ -1,4 +1,4 @@
-//! When a write releases what an allocator reserved for its object, and when its effects are awaited.
+//! Releases the values that an allocator reserved for an object, and waits until a write has taken effect.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ impl Registry {
         }
     }
 
-    /// Releases what `write` reserved for `object`, which was not stored in place of `current`.
+    /// Releases the values that `write` reserved for `object`, which the write has not stored in place of `current`.
     pub(crate) async fn withdraw(
         &self,
         location: &ObjectLocation,
@@ -35,7 +35,7 @@ impl Registry {
         }
     }
 
-    /// Releases what `current` had and `object`, which replaced it, does not have.
+    /// Releases the values that `current` has and `object` does not have. `object` has replaced `current`.
     pub(crate) async fn release_replaced(
         &self,
         location: &ObjectLocation,
@@ -52,7 +52,7 @@ impl Registry {
         }
     }
 
-    /// Releases what a deleted object had.
+    /// Releases the values of a deleted object.
     pub(crate) async fn release_deleted(&self, location: &ObjectLocation, states: [&Value; 2]) {
         if let Some(allocator) = location.resource.strategy.allocator() {
             let owner = location.identity();

@@ -1,10 +1,10 @@
-//! The facts about how objects of a resource are written and deleted.
+//! The rules for writing and deleting objects of a resource.
 
 use std::time::Duration;
 
 use super::names::NameRule;
 
-/// The facts about how objects of a resource are written and deleted.
+/// The rules for writing and deleting objects of a resource.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// Which names objects can have.
@@ -23,7 +23,7 @@ pub struct Rules {
     pub orphans_by_default: bool,
     /// Objects can have dependents, which the garbage collector deletes or orphans.
     pub is_garbage_collected: bool,
-    /// The members of metadata that a write to the status writes too.
+    /// The members of metadata that a write to the status changes too.
     pub metadata_written_with_status: &'static [&'static str],
     /// Finalizers need no domain.
     pub allows_unqualified_finalizers: bool,

@@ -1,5 +1,6 @@
-//! The subresource `scale`: the number of replicas of an object as an `autoscaling/v1` Scale, read from and written to the
-//! fields that [`crate::ScalePaths`] names. A write to it is a write of the object in which one number differs.
+//! The subresource `scale`: the number of replicas of an object as an `autoscaling/v1` Scale. It is read from and
+//! written to the fields that [`crate::ScalePaths`] contains. A write to it is a write of the object with another
+//! number of replicas.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What requests name and send: the object of a request, and a patch; and what a delete results in.
+//! The arguments and results of requests: the target object, a patch, and the result of a delete.
 
 use std::sync::Arc;
 

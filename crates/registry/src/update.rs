@@ -46,9 +46,9 @@ pub(crate) async fn update(
 struct Update<'a> {
     pipeline: Pipeline<'a>,
     body: Value,
-    /// The write creates the object if it does not exist.
+    /// True if the write creates an object that does not exist.
     creates: bool,
-    /// The write created the object.
+    /// True if the write has created the object.
     created: bool,
 }
 

@@ -37,9 +37,9 @@ use watchet_storage::{Expect, KeyValue, Outcome, Put, Storage};
 const HOLD_MAX: Duration = Duration::from_secs(120);
 /// The number of attempts of one write to change a claim.
 const TRIES_MAX: usize = 100;
-/// The uid of the service, because another service with the same name may exist by now.
+/// The annotation with the uid of the service, because another service with the same name may exist by now.
 const UID: &str = "services.watchet/uid";
-/// The holds: `WRITER/BASE/SECOND`, with commas between.
+/// The annotation with the holds: `WRITER/BASE/SECOND`, separated by commas.
 const HOLDS: &str = "services.watchet/holds";
 
 /// A value that only one service can have.
@@ -271,7 +271,7 @@ impl Claims<'_> {
         let (namespace, name) = (claim.parent("namespace"), claim.parent("name"));
         let key = format!("/{}/{namespace}/{name}", self.owner.storage_prefix);
         let Some(key) = StorageKey::new(&key).ok().filter(|_| !namespace.is_empty()) else {
-            // It names no service.
+            // The claim contains no name of a service.
             return Ok(true);
         };
         match self.storage.get(&key).await? {

@@ -31,7 +31,7 @@ fn spec(service: &Value) -> Option<&Map<String, Value>> {
 /// Sets the families and the policy of `service`, whose addresses are well-formed. `old` is the stored service.
 ///
 /// # Errors
-/// The families that the cluster does not have, and contradictions.
+/// The service requires families that the cluster does not have, or contradicts itself.
 pub(super) fn fill(
     ranges: &ServiceRanges,
     old: Option<&Value>,
@@ -84,8 +84,8 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Returns true if the service prefers dual stack and is unchanged: it stays as it is when the cluster gains or loses a
-/// family.
+/// Returns true if the service prefers dual stack and is unchanged: its families remain as they are when the cluster
+/// gains or loses a family.
 fn is_unchanged(old: &Value, service: &Value) -> bool {
     policy(service) == PREFERRED
         && policy(old) == PREFERRED

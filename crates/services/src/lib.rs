@@ -1,11 +1,11 @@
-//! Allocation of cluster IPs and node ports: which ones a service gets, and when they are claimed and released. `claims` has
-//! the protocol of claims.
+//! Allocation of cluster IPs and node ports: chooses the values of a service, and claims and releases them. `claims`
+//! implements the protocol of claims.
 //!
 //! # Beside a kube-apiserver
 //!
-//! On one etcd both see the same claims of addresses. Upstream stores node ports as one bitmap
-//! (`/registry/ranges/servicenodeports`), which this crate does not read. Upstream repairs the bitmap from the services every
-//! three minutes, so only a port that both allocate before a repair can be allocated twice.
+//! The allocators of a kube-apiserver on the same etcd use the same claims of addresses. Upstream stores node ports as
+//! one bitmap (`/registry/ranges/servicenodeports`), which this crate does not read. Upstream repairs the bitmap from
+//! the services every three minutes, so two servers can allocate the same port only if both do so before a repair.
 
 mod claims;
 mod families;
@@ -32,7 +32,7 @@ use watchet_storage::{Storage, StorageError};
 
 /// The range of node ports.
 const PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
-/// The number of addresses that are tried before an allocation fails.
+/// The number of addresses that an allocation tries before it fails.
 const TRIES_MAX: u64 = 2048;
 const HEALTH_PORT: &str = "spec.healthCheckNodePort";
 
@@ -43,7 +43,7 @@ pub struct ServiceStrategy {
 }
 
 impl ServiceStrategy {
-    /// Allocates from `ranges`.
+    /// Creates an allocator for these ranges.
     pub fn new(ranges: ServiceRanges) -> Self {
         Self { ranges }
     }
@@ -115,7 +115,7 @@ impl Allocator for ServiceStrategy {
         };
         let allocated = allocation.fill(old.map(|(old, _)| old), service).await;
         if allocated.is_err() && !dry_run {
-            // The values that were claimed before the failure are not used.
+            // No service uses the values that were claimed before the failure.
             release_new(storage, owner, Some(write), old, service).await;
         }
         allocated
@@ -130,7 +130,8 @@ impl Allocator for ServiceStrategy {
         service: &Value,
         error: Option<&ApiError>,
     ) {
-        // Storage may have stored the object, which then uses its claims. Otherwise another service takes them over later.
+        // Storage may have stored the object, which then uses its claims. If not, another service takes them over
+        // later.
         if let Some(ApiError::Storage(StorageError::Unavailable(_))) = error {
             return;
         }
@@ -156,7 +157,7 @@ impl Allocator for ServiceStrategy {
         states: [&Value; 2],
     ) {
         for state in states {
-            // No later write can use the values.
+            // No later write can use these values.
             let end = ResourceVersion::new(u64::MAX);
             release(storage, owner, None, &[], state, end).await;
             if states[0]["spec"] == states[1]["spec"] {
@@ -166,7 +167,7 @@ impl Allocator for ServiceStrategy {
     }
 }
 
-/// Releases what `service` has and `old` does not have.
+/// Releases the values that `service` has and `old` does not have.
 async fn release_new(
     storage: &dyn Storage,
     owner: ObjectIdentity<'_>,
@@ -181,8 +182,8 @@ async fn release_new(
     release(storage, owner, writer, &had, service, since).await;
 }
 
-/// Releases what `service` has and is not in `retained`. A failure is only logged: it leaves an unused claim, which another
-/// service can take over.
+/// Releases the values that `service` has and that `retained` does not contain. Only logs a failure, which leaves an
+/// unused claim that another service can take over.
 async fn release(
     storage: &dyn Storage,
     owner: ObjectIdentity<'_>,
@@ -225,7 +226,7 @@ impl Allocation<'_> {
         Ok(())
     }
 
-    /// Allocates the port that load balancers request the health of the service from, different from its other ports.
+    /// Allocates the port for the health checks of load balancers. It differs from the other ports of the service.
     async fn health_port(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
         let ports = service["spec"]["ports"].as_array().into_iter().flatten();
         let used = ports.filter_map(|port| port["nodePort"].as_u64());

@@ -1,10 +1,9 @@
-//! The ranges that services get their addresses from: one, or one of each family. `claims` has the addresses that are
-//! allocated.
+//! The ranges of the cluster IPs: one, or one of each family. `claims` stores which addresses are allocated.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A family of addresses.
+/// An IP family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
@@ -19,7 +18,7 @@ impl Family {
         }
     }
 
-    /// Its name in `ipFamilies`.
+    /// Returns the name of the family in `ipFamilies`.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",
@@ -34,7 +33,7 @@ impl Family {
         }
     }
 
-    /// The shortest prefix: upstream's, larger ranges are of no use.
+    /// Returns the minimum prefix length of a range, as upstream. A larger range has no use.
     fn prefix_min(self) -> u32 {
         match self {
             Self::V4 => 12,
@@ -43,7 +42,7 @@ impl Family {
     }
 }
 
-/// Addresses that share a prefix.
+/// An address range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
     family: Family,
@@ -52,7 +51,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Reads `ADDRESS/BITS`; the bits behind the prefix do not count.
+    /// Parses `ADDRESS/BITS`; ignores the address bits after the prefix.
     fn parse(text: &str) -> Result<Self, String> {
         let (address, prefix) = text
             .split_once('/')
@@ -82,7 +81,7 @@ impl Range {
         })
     }
 
-    /// Returns the number of usable addresses: without that of the network and, for IPv4, the broadcast address.
+    /// Returns the number of usable addresses: without the network address and, for IPv4, the broadcast address.
     pub(crate) fn len(&self) -> u64 {
         let all = 1_u128 << (self.family.bits() - self.prefix);
         let kept = match self.family {
@@ -96,7 +95,7 @@ impl Range {
     pub(crate) fn at(&self, place: u64) -> IpAddr {
         let number = self.base + 1 + u128::from(place);
         match self.family {
-            // The base is one of 32 bits, and the place is in the range.
+            // An IPv4 base has 32 bits, and the index is in the range.
             Family::V4 => Ipv4Addr::from(number as u32).into(),
             Family::V6 => Ipv6Addr::from(number).into(),
         }
@@ -111,8 +110,8 @@ impl Range {
         Family::of(ip) == self.family && place.is_some_and(|p| p < u128::from(self.len()))
     }
 
-    /// Returns the number of addresses at the beginning that are left to services with an address of their choice, while others
-    /// are free (KEP-3070): a sixteenth, 16 at least and 256 at most.
+    /// Returns the number of addresses at the beginning of the range that are left for services that specify their
+    /// address, as long as others are free (KEP-3070): a sixteenth, at least 16 and at most 256.
     pub(crate) fn chosen(&self) -> u64 {
         const MIN: u64 = 16;
         const MAX: u64 = 256;
@@ -136,7 +135,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// The ranges of a cluster.
+/// The service IP ranges of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceRanges {
     first: Range,
@@ -144,7 +143,7 @@ pub struct ServiceRanges {
 }
 
 impl Default for ServiceRanges {
-    /// 10.96.0.0/12, as kubeadm has it.
+    /// Returns 10.96.0.0/12, the default of kubeadm.
     fn default() -> Self {
         Self {
             first: Range {
@@ -158,10 +157,11 @@ impl Default for ServiceRanges {
 }
 
 impl ServiceRanges {
-    /// Parses one range, or one of each family separated by a comma. Services without a family get the first.
+    /// Parses one range, or one of each family separated by a comma. Services that specify no family get the first
+    /// family.
     ///
     /// # Errors
-    /// A description of the problem.
+    /// A message for users: why the text is invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',').map(str::trim);
         let first = Range::parse(parts.next().unwrap_or_default())?;
@@ -175,12 +175,12 @@ impl ServiceRanges {
         Ok(Self { first, second })
     }
 
-    /// The address of the service `kubernetes`.
+    /// Returns the address of the service `kubernetes`.
     pub fn api_address(&self) -> IpAddr {
         self.first.at(0)
     }
 
-    /// Returns the family of services without one.
+    /// Returns the family of services that specify none.
     pub(crate) fn default_family(&self) -> Family {
         self.first.family
     }

@@ -54,7 +54,7 @@ pub fn pair_addresses(spec: &mut Fields) {
     }
 }
 
-/// Returns true for a service without a selector whose address is `None`: a user writes its endpoints.
+/// Returns true for a service without a selector whose cluster IP is `None`: a user writes its endpoints.
 pub(crate) fn is_foreign(spec: &Fields) -> bool {
     text(spec, "clusterIP") == "None" && object(spec, "selector").is_none_or(Fields::is_empty)
 }
@@ -77,7 +77,7 @@ pub fn carry_on(old: &Fields, new: &mut Fields) {
                     .map(|value| new.insert(member.to_owned(), value));
             }
         }
-        // Who leaves out one of the two members means what is there.
+        // A client that omits `clusterIPs` and sends the present `clusterIP` means the present `clusterIPs`.
         if text(old, "clusterIP") == text(new, "clusterIP")
             && list(new, "clusterIPs").is_empty()
             && let Some(addresses) = old.get("clusterIPs").cloned()
@@ -106,7 +106,7 @@ pub fn carry_on(old: &Fields, new: &mut Fields) {
     pair_addresses(new);
 }
 
-/// Who changes one of the members for the address means both.
+/// Updates `clusterIPs` if a client has changed only `clusterIP`: the client means both.
 fn follow_change(old: &Fields, new: &mut Fields) {
     let single = (text(old, "clusterIP"), text(new, "clusterIP"));
     let same_list = list(old, "clusterIPs") == list(new, "clusterIPs");
@@ -122,7 +122,7 @@ fn follow_change(old: &Fields, new: &mut Fields) {
     }
 }
 
-/// What a client leaves in place when it changes the type.
+/// Removes the fields that the new type does not use and that the client has left unchanged.
 fn drop_useless(old: &Fields, new: &mut Fields) {
     let same = |member: &str, new: &Fields| old.get(member) == new.get(member);
     if has_cluster_ip(old) && !has_cluster_ip(new) && same("clusterIP", new) {
@@ -177,7 +177,7 @@ mod tests {
         });
         let bare = json!({"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}]});
         let mut all = carried(old.clone(), bare);
-        // Families are set where those of the cluster are known.
+        // `families` sets the families, because it has the ranges of the cluster.
         for member in ["ipFamilies", "ipFamilyPolicy"] {
             all[member] = old[member].clone();
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::policy::VARIABLES;
 use super::problems::{Problems, strings};
 
-/// How many audit annotations there may be; upstream's.
+/// The maximum number of audit annotations, as upstream.
 const ANNOTATIONS_MAX: usize = 20;
 
 pub(super) fn check(problems: &mut Problems, spec: &Value) {

@@ -6,14 +6,14 @@ use super::super::{expressions, selector};
 use watchet_api::StatusCause;
 use watchet_cel::Program;
 
-/// How many conditions there may be.
+/// The maximum number of conditions.
 const CONDITIONS_MAX: usize = 64;
 
-/// How many bytes all expressions of a configuration may have together. The write compiles them, and every
-/// change of a configuration of the kind compiles them again.
+/// The maximum size of all expressions of a configuration together, in bytes. A write compiles them, and every change
+/// of a configuration of the same kind compiles them again.
 const EXPRESSIONS_BYTES_MAX: usize = 256 << 10;
 
-/// How many bytes are counted for an expression at least.
+/// The minimum number of bytes that each expression counts as.
 const EXPRESSION_BYTES_MIN: usize = 256;
 
 /// How many problems are reported.
@@ -115,7 +115,7 @@ impl Problems {
         let before = self.expression_bytes;
         self.expression_bytes += text.len().max(EXPRESSION_BYTES_MIN);
         if self.expression_bytes > EXPRESSIONS_BYTES_MAX {
-            // It is reported once.
+            // The problem is reported only once.
             if before <= EXPRESSIONS_BYTES_MAX {
                 let why = format!(
                     "the expressions of a configuration may not have more than \

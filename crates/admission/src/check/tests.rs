@@ -257,7 +257,7 @@ fn bindings() {
     );
 }
 
-/// Lists were searched once for each of their items, and any number of expressions was compiled.
+/// The check of a list took quadratic time, and the number of compiled expressions was not limited.
 #[test]
 fn long_lists_are_checked_in_linear_time() {
     let begun = tokio::time::Instant::now();
@@ -297,7 +297,7 @@ fn refused_first(at: &str, value: Value, expect: &str) {
     assert!(causes[0].contains(expect), "{:?}", causes[0]);
 }
 
-/// The text of a selector could be another selector than the one written.
+/// A selector that was converted to text could be parsed as a different selector.
 #[test]
 fn a_selector_is_made_of_labels() {
     for labels in [json!({"a": "b,c!=d"}), json!({"a in (x),b": "c"})] {

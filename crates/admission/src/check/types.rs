@@ -13,10 +13,10 @@ use watchet_cel::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, S
 use watchet_cel::{Syntax, parse, truncated};
 use watchet_schema::{KindType, Shape, TypeRef};
 
-/// How many kinds are checked; upstream's limit.
+/// The maximum number of kinds that are checked, as upstream.
 const KINDS_MAX: usize = 10;
 
-/// How many bytes the problems of an expression with one kind may have, and all warnings of a policy.
+/// The maximum size in bytes of the problems of an expression with one kind, and of all warnings of a policy.
 const PROBLEMS_BYTES_MAX: usize = 4 << 10;
 const WARNINGS_BYTES_MAX: usize = 64 << 10;
 
@@ -54,7 +54,7 @@ pub fn warnings(policy: &Value, kinds: &dyn Kinds) -> Vec<Value> {
             let Some(text) = validation[member].as_str() else {
                 continue;
             };
-            // Validation reports what cannot be parsed.
+            // Validation reports expressions that cannot be parsed.
             let Ok(expression) = parse(text, &Syntax::default()) else {
                 continue;
             };
@@ -141,7 +141,7 @@ fn problems(text: &str, expression: &IdedExpr, types: &[(&str, Option<&KindType>
 
 struct Check<'a> {
     text: &'a str,
-    /// Variables with their types, the innermost last; `None` may be anything.
+    /// The variables and their types, the innermost last. `None` is the unknown type.
     bound: Vec<(String, Option<TypeRef<'a>>)>,
     /// The reported fields.
     undefined: BTreeSet<String>,
@@ -189,7 +189,7 @@ impl<'a> Check<'a> {
     fn select(&mut self, select: &SelectExpr) -> Option<TypeRef<'a>> {
         let of = self.walk(&select.operand)?;
         match of.shape() {
-            // Names that are no identifiers are escaped.
+            // Names that are not identifiers are escaped.
             _ if select.field.contains("__") => None,
             Shape::Object { fields, open, .. } => match fields.get(&select.field) {
                 Some(found) => Some(found),
@@ -237,7 +237,7 @@ impl<'a> Check<'a> {
         let outer = self.bound.len();
         let listed = range.filter(|of| matches!(of.shape(), Shape::List { .. }));
         let each = match folded.iter_var2 {
-            // Of two variables the first is the index.
+            // If there are two variables, the first one is the index.
             Some(_) => None,
             None => listed.and_then(item),
         };

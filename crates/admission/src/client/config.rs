@@ -96,7 +96,7 @@ impl ClientConfig {
         Ok(Self { address, ca_bundle })
     }
 
-    /// What is posted to, as errors name it.
+    /// Returns the URL of the requests, as errors show it.
     pub(super) fn url(&self, timeout: Duration) -> String {
         let seconds = timeout.as_millis().div_ceil(1000);
         let (Address::Url { path, .. } | Address::Service { path, .. }) = &self.address;
@@ -104,7 +104,7 @@ impl ClientConfig {
         format!("https://{authority}{path}?timeout={seconds}s")
     }
 
-    /// The name that the webhook's certificate must be for.
+    /// Returns the name that the webhook's certificate must be valid for.
     pub(super) fn server_name(&self) -> Result<ServerName<'static>, String> {
         let host = match &self.address {
             Address::Url { host, .. } => host.clone(),
@@ -144,7 +144,7 @@ impl Address {
         })
     }
 
-    /// The host, and the port unless a URL leaves it out, as the header Host has them.
+    /// Returns the header `Host`: the host, and the port unless a URL omits it.
     pub(super) fn authority(&self) -> String {
         match self {
             Self::Url { authority, .. } => authority.clone(),
@@ -194,7 +194,7 @@ mod tests {
         );
     }
 
-    /// `https://host:port//x` was posted to `//x`, which Go's servers redirect: no webhook answers so.
+    /// `https://host:port//x` was posted to `//x`, which Go's servers redirect, so the call of the webhook failed.
     #[test]
     fn paths_are_cleaned() {
         let port = "https://127.0.0.1:9443";

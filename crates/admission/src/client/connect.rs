@@ -1,5 +1,5 @@
-//! A new connection: name to address, TCP, TLS, HTTP/1.1. What drives it is a task that ends with the
-//! connection, or with the server.
+//! Opens connections: resolves the name, connects by TCP, and performs the handshakes of TLS and HTTP/1.1. A task
+//! drives the connection until the connection ends or the server stops.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use watchet_tasks::Tasks;
 /// Connects to `host` and `port`, where `destination` is served.
 ///
 /// # Errors
-/// In words.
+/// A message for users.
 pub(super) async fn connect(
     tasks: &Tasks,
     destination: &Arc<Destination>,
@@ -36,11 +36,11 @@ pub(super) async fn connect(
     tasks.spawn("webhook-connection", async move {
         tokio::select! {
             biased;
-            // A call in progress gets an error, and the failure policy decides on its write.
+            // A call in progress fails, and the failure policy decides whether its write is rejected.
             () = stopped => {}
             ended = connection => {
                 if let Err(error) = ended {
-                    // A call in progress gets its own error; otherwise an idle connection ended.
+                    // A call in progress returns its own error. Without a call, an idle connection has ended.
                     tracing::debug!(%error, "a connection to a webhook ended");
                 }
             }
@@ -56,7 +56,7 @@ async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     for address in addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => {
-                // A call is one small request: it must not wait for more.
+                // A call is one small request, which must not be delayed to be combined with more data.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "TCP_NODELAY cannot be set");
                 }

@@ -1,5 +1,5 @@
-//! By what webhooks know this server: the users of a kubeconfig, each named after the webhooks that get its
-//! credentials. The names and their order of preference are upstream's.
+//! The credentials that this server presents to webhooks: the users of a kubeconfig. The name of a user selects the
+//! webhooks that get its credentials. The names and their order of preference are upstream's.
 //!
 //! See <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#authenticate-apiservers>.
 
@@ -18,19 +18,19 @@ use serde::Deserialize;
 
 use super::{Address, HTTPS_PORT};
 
-/// The credentials of a kubeconfig, by the names of its users. The default has none.
+/// The credentials of a kubeconfig, by the names of its users. The default contains no credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WebhookCredentials {
     users: BTreeMap<String, Arc<Credential>>,
-    /// The user of the current context, for webhooks that no user is named after.
+    /// The user of the current context. A webhook that matches no user by name gets its credentials.
     current: Option<String>,
 }
 
-/// By what one user is known.
+/// The credentials of one user.
 #[derive(Default)]
 pub(super) struct Credential {
     authorization: Authorization,
-    /// Presented in the handshake.
+    /// The client certificate of the TLS handshake.
     pub(super) certificate: Option<Arc<CertifiedKey>>,
 }
 
@@ -136,7 +136,7 @@ impl WebhookCredentials {
         found.or_else(current).cloned()
     }
 
-    /// Returns the user of exactly this name, or of `*.` and as much of its end as possible.
+    /// Returns the user of exactly this name, or the user `*.SUFFIX` with the longest suffix of this name.
     fn named(&self, target: &str) -> Option<&Arc<Credential>> {
         let exact = self.users.get(target);
         exact.or_else(|| {
@@ -214,7 +214,7 @@ fn bearer(path: &Path) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// Returns what is given as data, else what is in a file, if either is given.
+/// Returns the content of `data`, or else of the file at `path`; `None` if both are empty.
 fn pem(data: &str, path: &str, directory: &Path) -> Result<Option<Vec<u8>>, String> {
     if !data.is_empty() {
         let decoded = STANDARD.decode(data);
@@ -240,7 +240,7 @@ fn certified(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
 }
 
 impl fmt::Debug for Credential {
-    /// Shows no secret.
+    /// Prints no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential").finish_non_exhaustive()
     }

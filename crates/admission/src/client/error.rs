@@ -17,7 +17,7 @@ pub enum WebhookError {
     Post {
         /// With the parameter `timeout`.
         url: String,
-        /// In words.
+        /// A message for users.
         why: String,
     },
     /// The response is no success.
@@ -30,7 +30,7 @@ pub enum WebhookError {
     },
 }
 
-/// What went wrong on a connection.
+/// Returns the message of an error on a connection.
 pub(super) fn of_io(error: &io::Error) -> String {
     let inner = error.get_ref();
     match inner.and_then(|inner| inner.downcast_ref::<TlsError>()) {
@@ -39,7 +39,7 @@ pub(super) fn of_io(error: &io::Error) -> String {
     }
 }
 
-/// What went wrong in an exchange.
+/// Returns the message of an error of an exchange.
 pub(super) fn of_hyper(error: &hyper::Error) -> String {
     let source = error.source();
     if let Some(error) = source.and_then(|source| source.downcast_ref::<io::Error>()) {
@@ -84,7 +84,7 @@ fn of_tls(error: &TlsError) -> String {
 
 fn of_certificate(reason: &CertificateError) -> String {
     match reason {
-        // A CA of the same name with another key is as unknown as none.
+        // A CA with the right name and another key is reported as unknown, like an absent one.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "certificate signed by unknown authority".to_owned()
         }
@@ -113,7 +113,7 @@ fn of_certificate(reason: &CertificateError) -> String {
     }
 }
 
-/// What a certificate is for, without the words that rustls wraps each name in.
+/// Returns the names that a certificate is valid for, without the words that rustls adds to each name.
 fn names(presented: &[String]) -> String {
     let bare = |name: &String| match name.split_once('(') {
         Some((_, inside)) => inside.trim_end_matches(')').trim_matches('"').to_owned(),

@@ -131,7 +131,7 @@ impl WebhookClient {
         request: Request<Full<Bytes>>,
     ) -> Result<(http::StatusCode, Bytes), String> {
         let mut request = request;
-        // A connection that the webhook has closed returns the unsent request.
+        // If the webhook has closed the connection, the error contains the unsent request.
         while let Some(mut sender) = destination.idle() {
             match sender.try_send_request(request).await {
                 Ok(response) => return self.finish(destination, sender, response).await,
@@ -196,7 +196,8 @@ impl WebhookClient {
         ));
         let mut destinations = self.destinations.lock();
         if destinations.len() >= DESTINATIONS_MAX {
-            // Configurations that are gone leave theirs behind; who is still called makes a new one.
+            // Deleted configurations leave unused destinations here. The next call of a webhook that is still
+            // configured creates its destination again.
             destinations.clear();
         }
         Ok(destinations.entry(config.clone()).or_insert(made).clone())

@@ -28,7 +28,7 @@ pub(super) struct Destination {
     pub(super) server_name: ServerName<'static>,
     pub(super) tls: Arc<TlsConfig>,
     pub(super) credential: Arc<Credential>,
-    /// The one that was used last is at the end. At most [`IDLE_MAX`].
+    /// The most recently used connection is at the end. At most [`IDLE_MAX`].
     idle: Mutex<Vec<Idle>>,
 }
 
@@ -54,7 +54,7 @@ impl Destination {
         }
     }
 
-    /// A connection that seems to be open.
+    /// Returns an idle connection that seems to be open.
     pub(super) fn idle(&self) -> Option<SendRequest<Full<Bytes>>> {
         let mut idle = self.idle.lock();
         let now = Instant::now();
@@ -62,7 +62,7 @@ impl Destination {
         idle.pop().map(|one| one.sender)
     }
 
-    /// Keeps a connection whose last answer was read to its end.
+    /// Adds a connection to the idle ones. The caller has read the last response completely.
     pub(super) fn keep(&self, sender: SendRequest<Full<Bytes>>) {
         let mut idle = self.idle.lock();
         if !sender.is_closed() && idle.len() < IDLE_MAX {

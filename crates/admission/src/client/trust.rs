@@ -43,10 +43,10 @@ fn system_roots() -> Arc<Trusted> {
     Arc::new(trusted)
 }
 
-/// The handshake's settings for calls by `config`, in which this server presents `certificate`.
+/// Returns the TLS settings of calls by `config`, in which this server presents `certificate`.
 ///
 /// # Errors
-/// Its bundle holds no certificate, as upstream says it.
+/// The `caBundle` contains no certificate; with upstream's message.
 pub(super) async fn client_config(
     config: &ClientConfig,
     certificate: Option<Arc<CertifiedKey>>,

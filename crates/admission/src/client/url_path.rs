@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-/// Decodes percent escapes; `None` for one that is none.
+/// Decodes percent escapes; returns `None` if an escape is invalid.
 pub(super) fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());

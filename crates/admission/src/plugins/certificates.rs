@@ -1,5 +1,5 @@
-//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve and sign
-//! requests for certificates, and which subjects cannot be requested.
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: which users may approve and sign
+//! certificate signing requests, and which subjects are forbidden.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ const GROUP: &str = "certificates.k8s.io";
 const PLURAL: &str = "certificatesigningrequests";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Lets users approve a request only if they may approve for its signer.
+/// The CertificateApproval admission plugin: a user may approve a request only with permission to approve for its
+/// signer.
 #[derive(Debug)]
 pub(super) struct CertificateApproval;
 
@@ -44,7 +45,8 @@ impl AdmissionPlugin for CertificateApproval {
     }
 }
 
-/// Lets users issue a certificate only if they may sign for the signer of the request.
+/// The CertificateSigning admission plugin: a user may issue a certificate only with permission to sign for the signer
+/// of the request.
 #[derive(Debug)]
 pub(super) struct CertificateSigning;
 
@@ -76,7 +78,7 @@ fn updates(request: Request<'_>, subresource: &str) -> bool {
     request.operation == Operation::Update && request.is_of_subresource(GROUP, PLURAL, subresource)
 }
 
-/// Checks that the user may `verb` the signer of the stored object, or all signers of its domain.
+/// Checks that the user may `verb` the signer of the stored object, or all signers of the signer's domain.
 async fn check_permission(
     cluster: &dyn Cluster,
     request: &AdmissionRequest<'_>,
@@ -106,7 +108,8 @@ async fn check_permission(
     )))
 }
 
-/// Refuses requests for client certificates of the group that may do everything.
+/// The CertificateSubjectRestriction admission plugin: rejects requests for client certificates of the group
+/// `system:masters`, which is allowed everything.
 #[derive(Debug)]
 pub(super) struct CertificateSubjectRestriction;
 
@@ -140,7 +143,7 @@ impl AdmissionPlugin for CertificateSubjectRestriction {
     }
 }
 
-/// The organizations of the subject of a certificate request, which is base64 of PEM.
+/// Returns the organizations in the subject of a certificate signing request, which is PEM in base64.
 fn organizations(request: &Value) -> Result<Vec<String>, String> {
     let pem = STANDARD.decode(request.as_str().unwrap_or_default());
     let pem = pem.map_err(|error| error.to_string())?;
@@ -169,7 +172,7 @@ mod tests {
         })
     }
 
-    /// A request for a certificate with these organizations, as in an object.
+    /// Returns a certificate signing request with these organizations, as the field of an object.
     fn csr(organizations: &[&str]) -> String {
         let mut parameters = rcgen::CertificateParams::default();
         for organization in organizations {

@@ -25,12 +25,12 @@ pub enum Step {
 #[derive(Debug)]
 pub struct AdmissionChain {
     plugins: Vec<Box<dyn AdmissionPlugin>>,
-    /// Those that validate after the webhooks.
+    /// The plugins that validate after the webhooks.
     last: Vec<Box<dyn AdmissionPlugin>>,
 }
 
 impl AdmissionChain {
-    /// Builds the chain of the plugins that are `enabled`, as `configurations` configure them.
+    /// Builds the chain of the plugins that are `enabled`, with their `configurations`.
     pub fn new(enabled: &EnabledPlugins, configurations: &PluginConfigurations) -> Self {
         let only_enabled = |mut plugins: Vec<Box<dyn AdmissionPlugin>>| {
             plugins.retain(|plugin| enabled.has(plugin.name()));
@@ -77,7 +77,7 @@ impl AdmissionChain {
         plugins.any(|plugin| plugin.validates(request))
     }
 
-    /// Lets every plugin that handles the request change its object.
+    /// Calls every plugin that handles the request, and lets it change the object.
     ///
     /// # Errors
     /// Those of the first plugin that fails.
@@ -94,7 +94,7 @@ impl AdmissionChain {
         Ok(())
     }
 
-    /// Lets every plugin of `step` that handles the request validate it.
+    /// Calls every plugin of `step` that handles the request to validate it.
     ///
     /// # Errors
     /// Those of the first plugin that fails.

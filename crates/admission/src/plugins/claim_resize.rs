@@ -1,4 +1,4 @@
-//! PersistentVolumeClaimResize: only a bound claim whose StorageClass allows expansion can ask for more.
+//! PersistentVolumeClaimResize: only a bound claim whose StorageClass allows expansion can request more storage.
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use watchet_schema::Quantity;
 
 const CLASSES: GroupResource<'static> = GroupResource::new("storage.k8s.io", "storageclasses");
 
-/// See the module.
+/// The PersistentVolumeClaimResize admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct PersistentVolumeClaimResize;
 
@@ -57,7 +57,7 @@ fn size(claim: &Value) -> Option<Quantity> {
     Quantity::read(&claim["spec"]["resources"]["requests"]["storage"])
 }
 
-/// The annotation is older than the member, and wins.
+/// Returns the name of the StorageClass. The annotation, which is older than the field, has precedence.
 fn class(claim: &Value) -> &str {
     let annotations = &claim["metadata"]["annotations"];
     let named = annotations["volume.beta.kubernetes.io/storage-class"].as_str();

@@ -18,7 +18,7 @@ enum Support {
 #[derive(Debug, Clone, Copy)]
 struct Plugin {
     name: &'static str,
-    /// Whether it runs if no flag names it.
+    /// True if the plugin runs by default.
     is_default: bool,
     support: Support,
 }
@@ -105,11 +105,11 @@ const PLUGINS: [Plugin; 41] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnabledPlugins {
     names: BTreeSet<&'static str>,
-    /// Those of them that a flag names and that have no effect, with the reason.
+    /// The enabled plugins that have no effect although a flag names them, with the reason.
     without_effect: Vec<(&'static str, &'static str)>,
 }
 
-/// The flags name plugins that cannot be enabled or disabled so.
+/// The flags name plugins that cannot be enabled or disabled like this.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPlugins {
     /// No plugin has this name.
@@ -127,7 +127,7 @@ pub enum InvalidPlugins {
         /// The name.
         name: &'static str,
     },
-    /// Both flags name these.
+    /// Both flags contain these names.
     #[error(
         "[{}] in enable-admission-plugins and disable-admission-plugins overlapped: name each in one \
          of the two",
@@ -217,7 +217,7 @@ impl EnabledPlugins {
     }
 }
 
-/// The plugins that a list names.
+/// Returns the plugins in a list of names.
 fn known(list: &str) -> Result<Vec<&'static Plugin>, InvalidPlugins> {
     let names = list.split(',').map(str::trim);
     let names = names.filter(|name| !name.is_empty());

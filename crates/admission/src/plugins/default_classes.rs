@@ -1,5 +1,5 @@
-//! DefaultStorageClass and DefaultIngressClass: a new claim or ingress that names no class gets the one
-//! whose annotation makes it the default.
+//! DefaultStorageClass and DefaultIngressClass: a new claim or ingress that specifies no class gets the one whose
+//! annotation marks it as the default.
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -10,22 +10,22 @@ use super::super::request::{AdmissionRequest, Request};
 use super::object::name_of;
 use super::plugin::AdmissionPlugin;
 
-/// A plugin that gives new objects their class.
+/// A plugin that sets the class of new objects.
 #[derive(Debug)]
 pub(super) struct DefaultClass {
     name: &'static str,
     /// The resource whose objects get a class.
     target: GroupResource<'static>,
-    /// The member of their spec that names it.
+    /// The field of their spec that has the name of the class.
     member: &'static str,
-    /// The annotation that named it before there was the member.
+    /// The annotation that had the name of the class before the field existed.
     annotation: &'static str,
     classes: GroupResource<'static>,
-    /// The annotations of a class, one of which makes it the default.
+    /// The annotations that mark a class as the default.
     marks: &'static [&'static str],
 }
 
-/// Gives claims their StorageClass.
+/// The plugin that sets the StorageClass of claims.
 pub(super) const STORAGE: DefaultClass = DefaultClass {
     name: "DefaultStorageClass",
     target: GroupResource::new("", "persistentvolumeclaims"),
@@ -38,7 +38,7 @@ pub(super) const STORAGE: DefaultClass = DefaultClass {
     ],
 };
 
-/// Gives ingresses their IngressClass.
+/// The plugin that sets the IngressClass of ingresses.
 pub(super) const INGRESS: DefaultClass = DefaultClass {
     name: "DefaultIngressClass",
     target: GroupResource::new("networking.k8s.io", "ingresses"),
@@ -65,7 +65,7 @@ impl AdmissionPlugin for DefaultClass {
     ) -> Result<(), AdmissionError> {
         let object = &attributes.object;
         let annotations = &object["metadata"]["annotations"];
-        // The empty name is one too: it asks for no class.
+        // The empty name counts as specified: it requests no class.
         if annotations.get(self.annotation).is_some() || !object["spec"][self.member].is_null() {
             return Ok(());
         }
@@ -81,7 +81,7 @@ impl AdmissionPlugin for DefaultClass {
 }
 
 impl DefaultClass {
-    /// Of several defaults the newest, and of those the first by name.
+    /// Returns the newest default class; of several equally new ones the first by name.
     fn default_of<'a>(&self, classes: &'a [Value]) -> Option<&'a Value> {
         let is_default = |class: &&Value| {
             let annotations = &class["metadata"]["annotations"];

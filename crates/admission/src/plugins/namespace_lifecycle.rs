@@ -12,7 +12,7 @@ use watchet_api::StatusCause;
 /// The namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// See the module.
+/// The NamespaceLifecycle admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct NamespaceLifecycle;
 
@@ -22,7 +22,7 @@ impl NamespaceLifecycle {
         match request.operation {
             Operation::Delete => is_of_namespaces,
             Operation::Create | Operation::Update => {
-                // An answer about the namespace would reveal which ones exist.
+                // An error about the namespace would reveal which namespaces exist.
                 let is_review = request.is_of("authorization.k8s.io", "localsubjectaccessreviews");
                 !is_of_namespaces && !is_review
             }
@@ -45,7 +45,7 @@ impl AdmissionPlugin for NamespaceLifecycle {
         request.operation == Operation::Create && Self::handles(request)
     }
 
-    /// Refuses the request before any other plugin or webhook sees it.
+    /// Rejects the request before any other plugin or webhook receives it.
     async fn mutate(
         &self,
         cluster: &dyn Cluster,
@@ -54,7 +54,7 @@ impl AdmissionPlugin for NamespaceLifecycle {
         check(cluster, attributes).await
     }
 
-    /// Checks once more, because webhooks can take seconds and the namespace may have been deleted meanwhile.
+    /// Checks the namespace again, because webhooks can take seconds and the namespace may have been deleted meanwhile.
     async fn validate(
         &self,
         cluster: &dyn Cluster,

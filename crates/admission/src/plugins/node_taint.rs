@@ -9,7 +9,7 @@ use super::super::error::AdmissionError;
 use super::super::request::{AdmissionRequest, Request};
 use super::plugin::AdmissionPlugin;
 
-/// See the module.
+/// The TaintNodesByCondition admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct TaintNodesByCondition;
 

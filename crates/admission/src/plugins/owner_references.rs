@@ -1,5 +1,5 @@
-//! OwnerReferencesPermissionEnforcement: only users who may delete an object change its owners, and only
-//! users who may set finalizers on an owner make an object block its deletion.
+//! OwnerReferencesPermissionEnforcement: a change of an object's owners requires permission to delete the object, and
+//! an owner reference that blocks the owner's deletion requires permission to set finalizers on the owner.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::plugin::AdmissionPlugin;
 use watchet_api::UserInfo;
 use watchet_auth::{Attributes, Authorizer};
 
-/// See the module.
+/// The OwnerReferencesPermissionEnforcement admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct OwnerReferencesPermissionEnforcement;
 
@@ -111,7 +111,7 @@ fn update_finalizers(
     }
 }
 
-/// Refuses an owner whose finalizers the user may not set.
+/// Rejects an owner whose finalizers the user may not set.
 async fn check_owner(
     cluster: &dyn Cluster,
     authorizer: &dyn Authorizer,

@@ -24,10 +24,10 @@ pub trait AdmissionPlugin: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Changes the object of a request, or refuses the request.
+    /// Changes the object of a request, or rejects the request.
     ///
     /// # Errors
-    /// The plugin refuses the request, or cannot read what it needs.
+    /// The plugin rejects the request, or cannot read what it needs.
     async fn mutate(
         &self,
         _cluster: &dyn Cluster,
@@ -36,10 +36,10 @@ pub trait AdmissionPlugin: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Refuses a request whose object must not be stored. The object is complete and valid.
+    /// Rejects a request whose object must not be stored. The object is complete and valid.
     ///
     /// # Errors
-    /// The plugin refuses the request, or cannot read what it needs.
+    /// The plugin rejects the request, or cannot read what it needs.
     async fn validate(
         &self,
         _cluster: &dyn Cluster,

@@ -1,4 +1,5 @@
-//! PodResizeValidator: refuses to resize a pod beyond what its node can allocate, and on nodes that are not Linux.
+//! PodResizeValidator: rejects a resize of a pod beyond the allocatable resources of its node, or on a node that does
+//! not run Linux.
 
 use async_trait::async_trait;
 
@@ -12,7 +13,7 @@ use watchet_schema::Quantity;
 
 const NODES: GroupResource<'static> = GroupResource::new("", "nodes");
 
-/// See the module.
+/// The PodResizeValidator admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct PodResizeValidator;
 

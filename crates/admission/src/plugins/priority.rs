@@ -1,5 +1,5 @@
-//! Priority: a new pod gets the priority and the preemption policy of its PriorityClass, and only one
-//! PriorityClass is the global default.
+//! Priority: a new pod gets the priority and the preemption policy of its PriorityClass, and at most one PriorityClass
+//! is the global default.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ const SYSTEM: [(&str, i64); 2] = [
 
 const PREEMPT_LOWER_PRIORITY: &str = "PreemptLowerPriority";
 
-/// See the module.
+/// The Priority admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct Priority;
 
@@ -54,7 +54,7 @@ impl AdmissionPlugin for Priority {
         }
     }
 
-    /// Refuses a second global default.
+    /// Rejects a second global default.
     async fn validate(
         &self,
         cluster: &dyn Cluster,
@@ -120,7 +120,7 @@ async fn resolve(
     Ok(())
 }
 
-/// Keeps what a client leaves out of an update that does not know these members.
+/// Copies these fields from the old pod if an update omits them, because the client may not know them.
 fn keep(attributes: &mut AdmissionRequest<'_>) {
     for member in ["priority", "preemptionPolicy"] {
         let Some(old) = attributes.old_object["spec"].get(member) else {
@@ -133,7 +133,8 @@ fn keep(attributes: &mut AdmissionRequest<'_>) {
     }
 }
 
-/// The class of pods that name none; of several, which a race can make, the one with the lowest value.
+/// Returns the class of pods that specify none. If concurrent creates have made several global defaults, returns the
+/// one with the lowest value.
 async fn default_class(cluster: &dyn Cluster) -> Result<Option<Value>, AdmissionError> {
     let defaults = defaults(cluster, Freshness::Cached).await?;
     Ok(defaults
@@ -187,7 +188,7 @@ mod tests {
         cluster
     }
 
-    /// The priority members of a new pod.
+    /// Returns the priority fields of a new pod.
     async fn check(classes: &[Value], spec: Value, expected: Result<Value, &str>) {
         let cluster = cluster(classes);
         let mutated = cluster.create(&Priority, "pods", pod(spec)).await;

@@ -1,4 +1,4 @@
-//! Lists of resources (`{"cpu": "1"}`) and what a pod requests or is limited to in all.
+//! Lists of resources (`{"cpu": "1"}`), and the total requests and limits of a pod.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use watchet_schema::Quantity;
 /// Amounts by the name of the resource.
 pub type ResourceList = BTreeMap<String, Quantity>;
 
-/// Parses a list of resources. What is no quantity is left out: validation refuses it.
+/// Parses a list of resources. Omits invalid quantities, which validation rejects.
 pub fn parse(list: &Value) -> ResourceList {
     let members = list.as_object().into_iter().flatten();
     members
@@ -51,7 +51,7 @@ pub(super) fn aggregate(messages: Vec<String>) -> String {
     }
 }
 
-/// Which of the two lists of a container's resources is meant.
+/// Specifies one of the two lists of a container's resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bound {
     Requests,
@@ -71,8 +71,8 @@ impl Bound {
     }
 }
 
-/// Returns what a pod requests or is limited to in all: the amounts of the pod, or else those of its containers, and
-/// the overhead.
+/// Returns the total requests or limits of a pod: the amounts of the pod, or else those of its containers, and the
+/// overhead.
 pub(super) fn total_of_pod(
     spec: &Value,
     bound: Bound,
@@ -84,22 +84,22 @@ pub(super) fn total_of_pod(
     total.extend(of_pod);
     let mut overhead = parse(&spec["overhead"]);
     if bound == Bound::Limits {
-        // What is not limited is not limited by the overhead, either.
+        // The overhead does not limit a resource that the pod does not limit.
         overhead.retain(|name, _| total.get(name).is_some_and(|limit| !limit.is_zero()));
     }
     add(&mut total, &overhead);
     total
 }
 
-/// Returns true if a pod can have an amount of its own of this resource.
+/// Returns true if a pod can specify this resource for the whole pod.
 pub(super) fn is_pod_level(name: &str) -> bool {
     ["cpu", "memory"].contains(&name) || name.starts_with("hugepages-")
 }
 
-/// Returns the sum over a pod's containers. `of_container` says what one of them counts for.
+/// Returns the sum over a pod's containers. `of_container` returns the amounts of one container.
 ///
-/// Containers that initialize the pod run one after the other, before the others: the largest of them counts, if
-/// it is more than all that run later. Those that restart always run beside all later ones.
+/// Init containers run one after the other, before the other containers: the largest of them counts if it exceeds the
+/// sum of all containers that run later. Restartable init containers continue to run beside all later containers.
 pub(super) fn sum_of_containers(
     spec: &Value,
     of_container: impl Fn(&Value) -> ResourceList,

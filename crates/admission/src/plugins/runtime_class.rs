@@ -11,10 +11,10 @@ use watchet_schema::Quantity;
 
 const CLASSES: GroupResource<'static> = GroupResource::new("node.k8s.io", "runtimeclasses");
 
-/// How many tolerations are compared with all others before other tasks run.
+/// The number of tolerations that are compared with all others before the task yields.
 const TOLERATIONS_PER_TURN: usize = 16;
 
-/// See the module.
+/// The RuntimeClass admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct RuntimeClass;
 
@@ -69,7 +69,7 @@ impl AdmissionPlugin for RuntimeClass {
     }
 }
 
-/// The class of a new pod, if it names one.
+/// Returns the RuntimeClass of a new pod, if the pod specifies one.
 async fn class_of(
     cluster: &dyn Cluster,
     attributes: &AdmissionRequest<'_>,
@@ -107,7 +107,7 @@ fn set_overhead(
     Ok(())
 }
 
-/// Whether two maps of quantities are the same, however these are written.
+/// Returns true if two maps of quantities are equal, in whatever notation.
 fn same_amounts(one: &Value, other: &Value) -> bool {
     let amounts = |map: &Value| -> Vec<(String, Option<Quantity>)> {
         let members = map.as_object().into_iter().flatten();
@@ -151,9 +151,10 @@ fn list(value: &Value) -> Vec<Value> {
     value.as_array().cloned().unwrap_or_default()
 }
 
-/// The tolerations without those that another one includes; of equal ones the first.
+/// Removes the tolerations that another one includes; of equal tolerations the first remains.
 ///
-/// Each is compared with each, and there can be a hundred thousand: other tasks run meanwhile.
+/// Compares each toleration with each other one. There can be a hundred thousand, so the function yields to other
+/// tasks.
 async fn merged_tolerations(all: &[Value]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for (index, toleration) in all.iter().enumerate() {
@@ -174,7 +175,7 @@ fn text<'a>(toleration: &'a Value, member: &str) -> &'a str {
     toleration[member].as_str().unwrap_or_default()
 }
 
-/// Whether `one` tolerates everything that `other` tolerates.
+/// Returns true if `one` tolerates everything that `other` tolerates.
 fn includes(one: &Value, other: &Value) -> bool {
     if one == other {
         return true;
@@ -316,7 +317,7 @@ mod tests {
         }
     }
 
-    /// One pod with very many tolerations kept the server from doing anything else for minutes.
+    /// One pod with very many tolerations blocked the server for minutes.
     #[tokio::test]
     async fn other_tasks_run_while_tolerations_are_merged() {
         let all: Vec<Value> = (0..TOLERATIONS_PER_TURN * 3)

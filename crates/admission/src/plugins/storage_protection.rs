@@ -1,5 +1,5 @@
-//! StorageObjectInUseProtection: new claims, volumes and attributes classes get the finalizer that holds their deletion back
-//! while they are in use. The controllers that remove it are in `controllers`.
+//! StorageObjectInUseProtection: adds the finalizer that delays the deletion of claims, volumes and attributes classes
+//! while they are in use. The controllers in `controllers` remove it.
 
 use async_trait::async_trait;
 use serde_json::json;
@@ -19,7 +19,7 @@ pub fn protection_finalizer(group: &str, plural: &str) -> Option<&'static str> {
     }
 }
 
-/// See the module.
+/// The StorageObjectInUseProtection admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct StorageObjectInUseProtection;
 

@@ -19,22 +19,22 @@ use super::plugin::AdmissionPlugin;
 use watchet_api::Status;
 use watchet_auth::{Attributes, Authorizer, Decision};
 
-/// A pod `p` with this spec.
+/// Returns a pod `p` with this spec.
 pub(crate) fn pod(spec: Value) -> Value {
     json!({"metadata": {"name": "p", "namespace": "n"}, "spec": spec})
 }
 
-/// The message of a refusal.
+/// Returns the message of a rejection.
 pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, AdmissionError>) -> String {
     status_of(result).message
 }
 
-/// The status of a refusal.
+/// Returns the status of a rejection.
 pub(crate) fn status_of<T: std::fmt::Debug>(result: Result<T, AdmissionError>) -> Status {
     result.unwrap_err().status()
 }
 
-/// A cluster of the objects that a test adds. Its authorizer allows what `allowed` says.
+/// A cluster with the objects that a test adds. Its authorizer allows what `allowed` contains.
 pub(crate) struct FakeCluster {
     pub(super) objects: Mutex<Vec<(String, String, Value)>>,
     pub(crate) allowed: fn(&Attributes) -> bool,
@@ -56,7 +56,7 @@ impl FakeCluster {
         self.objects.get_mut().push(entry);
     }
 
-    /// What `plugin` makes of a new object of the core group.
+    /// Returns a new object of the core group after `plugin` has mutated it.
     pub(crate) async fn create(
         &self,
         plugin: &dyn AdmissionPlugin,
@@ -66,7 +66,7 @@ impl FakeCluster {
         self.create_of(plugin, ("", resource), object).await
     }
 
-    /// What `plugin` makes of a new object.
+    /// Returns a new object after `plugin` has mutated it.
     pub(crate) async fn create_of(
         &self,
         plugin: &dyn AdmissionPlugin,
@@ -77,7 +77,7 @@ impl FakeCluster {
         self.mutate(plugin, attributes).await
     }
 
-    /// What `plugin` makes of an update of an object of the core group.
+    /// Returns the new state of an updated object of the core group after `plugin` has mutated it.
     pub(crate) async fn update(
         &self,
         plugin: &dyn AdmissionPlugin,
@@ -89,7 +89,7 @@ impl FakeCluster {
         self.mutate(plugin, attributes).await
     }
 
-    /// What `plugin` makes of the object of a request.
+    /// Returns the object of a request after `plugin` has mutated it.
     pub(crate) async fn mutate(
         &self,
         plugin: &dyn AdmissionPlugin,
@@ -101,7 +101,7 @@ impl FakeCluster {
         Ok(attributes.object.into_owned())
     }
 
-    /// Whether `plugin` lets a new object be stored.
+    /// Validates the creation of an object by `plugin`.
     pub(crate) async fn validate_create(
         &self,
         plugin: &dyn AdmissionPlugin,
@@ -112,7 +112,7 @@ impl FakeCluster {
         self.validate(plugin, attributes).await
     }
 
-    /// Whether `plugin` lets a request through.
+    /// Validates a request by `plugin`.
     pub(crate) async fn validate(
         &self,
         plugin: &dyn AdmissionPlugin,
@@ -125,7 +125,7 @@ impl FakeCluster {
     }
 }
 
-/// A request of an admin.
+/// Returns a request of an admin.
 pub(crate) fn attributes<'a>(
     operation: Operation,
     (group, resource): (&str, &'a str),
@@ -214,13 +214,13 @@ impl Cluster for FakeCluster {
         })
     }
 
-    /// Objects here have a resourceVersion once they were replaced.
+    /// An object has a resourceVersion after its first replacement.
     async fn replace_status(
         &self,
         resource: GroupResource<'_>,
         object: &Value,
     ) -> Result<bool, ClusterError> {
-        // Others run between a read and the write that follows.
+        // Other tasks run between a read and the write that follows.
         tokio::task::yield_now().await;
         let mut objects = self.objects.lock();
         let is_meant = |(group, plural, stored): &&mut (String, String, Value)| {

@@ -16,7 +16,7 @@ const TAINTS: [&str; 2] = [
 
 const TOLERATION_SECONDS: u32 = 300;
 
-/// See the module.
+/// The DefaultTolerationSeconds admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct DefaultTolerationSeconds;
 
@@ -61,8 +61,8 @@ impl AdmissionPlugin for DefaultTolerationSeconds {
     }
 }
 
-/// Whether a toleration is for the taint `key` with the effect NoExecute. The empty key and the empty effect
-/// stand for all.
+/// Returns true if a toleration matches the taint `key` with the effect NoExecute. The empty key and the empty effect
+/// match all.
 fn tolerates(toleration: &Value, key: &str) -> bool {
     let is = |member: &str, expected: &str| {
         let value = toleration[member].as_str().unwrap_or_default();
@@ -76,7 +76,7 @@ mod tests {
     use super::super::testing::{FakeCluster, pod};
     use super::*;
 
-    /// The taints that a pod with `tolerations` gets a toleration for.
+    /// Returns the taints for which a pod with `tolerations` gets a default toleration.
     async fn check(tolerations: Value, expected: &[&str]) {
         let cluster = FakeCluster::default();
         let given = tolerations.as_array().cloned().unwrap_or_default();

@@ -16,7 +16,7 @@ const LABELS: [&str; 2] = [
 
 const NODES: GroupResource<'static> = GroupResource::new("", "nodes");
 
-/// See the module.
+/// The PodTopologyLabels admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct PodTopologyLabels;
 

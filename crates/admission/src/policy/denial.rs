@@ -9,10 +9,10 @@ use watchet_api::{Status, StatusCause};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Denial {
     pub(super) policy: String,
-    /// Empty if the failure precedes the choice of a binding.
+    /// Empty if the policy failed before a binding was selected.
     pub(super) binding: String,
     pub(super) message: String,
-    /// Empty stands for `Invalid`.
+    /// Empty for the default, `Invalid`.
     pub(super) reason: String,
     pub(super) deny: bool,
     pub(super) warn: bool,

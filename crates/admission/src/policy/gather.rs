@@ -1,4 +1,4 @@
-//! Which bindings of a policy apply to a write, and with which parameters.
+//! Collects the bindings of a policy that apply to a write, and their parameters.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use super::read::{Binding, Definition};
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) binding: Arc<Binding>,
-    /// One evaluation each; null is none.
+    /// The parameters: the policy is evaluated once for each. Null stands for no parameter.
     pub(super) params: Vec<Value>,
 }
 
 /// Why a policy or a binding cannot be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// `None` if the policy is at fault.
+    /// The binding that failed; `None` if the policy failed.
     pub(super) binding: Option<String>,
     pub(super) why: String,
 }
@@ -42,15 +42,15 @@ impl Failure {
     }
 }
 
-/// What a write calls for.
+/// The bindings and parameters that a policy must be evaluated with for a write.
 #[derive(Debug)]
 pub(super) struct Gathered {
     pub(super) matched: Matched,
     pub(super) bound: Vec<Bound>,
 }
 
-/// What `write` calls for of a policy with these bindings; `None` if the policy is not about it. Failures are
-/// added to `failures`.
+/// Collects the bindings of a policy that apply to `write`; returns `None` if the policy does not match it. Adds
+/// failures to `failures`.
 pub(super) async fn gather(
     cluster: &dyn Cluster,
     write: &AdmissionRequest<'_>,
@@ -58,7 +58,7 @@ pub(super) async fn gather(
     matcher: &mut Matcher,
     failures: &mut Vec<Failure>,
 ) -> Option<Gathered> {
-    // Collected: the future of an iterator with a closure would not be `Send`.
+    // The bindings are collected first because the future of an iterator with a closure would not be `Send`.
     let bindings: Vec<&Arc<Binding>> = bindings
         .iter()
         .filter(|binding| binding.policy == definition.name)
@@ -120,10 +120,10 @@ async fn params(
     Ok(found)
 }
 
-/// The namespace that expressions see; null for a write that is in none.
+/// Returns the value of `namespaceObject` in expressions; null for a write of a cluster-scoped object.
 ///
 /// # Errors
-/// The namespace is gone or cannot be read.
+/// The namespace does not exist or cannot be read.
 pub(super) async fn namespace(
     cluster: &dyn Cluster,
     write: &AdmissionRequest<'_>,
@@ -135,7 +135,7 @@ pub(super) async fn namespace(
     }
 }
 
-/// `object` of a write in the form of `matched`.
+/// Converts `object` of a write to the kind of `matched`.
 ///
 /// # Errors
 /// It cannot be converted.

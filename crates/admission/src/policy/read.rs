@@ -18,7 +18,7 @@ use super::super::selector;
 use super::super::webhook::Conditions;
 use watchet_cel::Program;
 
-/// The variables of expressions. Match conditions do not have the last one.
+/// The variables of expressions. Match conditions do not have the last one, `variables`.
 pub(crate) const VARIABLES: [&str; 7] = [
     "authorizer",
     "object",
@@ -35,7 +35,7 @@ pub(super) struct Definition {
     pub(super) name: String,
     pub(super) constraints: Constraints,
     pub(super) conditions: Conditions,
-    /// Those that some expression names, in their order.
+    /// The variables that an expression uses, in the order of the policy.
     pub(super) variables: Vec<(String, Compiled)>,
     pub(super) param_kind: Option<GroupVersionKind>,
     /// `failurePolicy: Ignore`
@@ -53,10 +53,10 @@ pub(super) struct Written {
 }
 
 impl Definition {
-    /// Compiles a definition; `named` are the variables that the policy's expressions name.
+    /// Compiles a definition. `named` contains the names of the variables that the policy's expressions use.
     ///
     /// # Errors
-    /// A selector that is none.
+    /// A selector is invalid.
     pub(super) fn read(
         name: String,
         written: Written,
@@ -114,7 +114,7 @@ pub(crate) struct Binding {
     pub(super) actions: Vec<Action>,
 }
 
-/// Where a binding's parameters are.
+/// The location of a binding's parameters.
 #[derive(Debug)]
 pub(super) struct ParamReference {
     pub(super) namespace: String,
@@ -122,12 +122,12 @@ pub(super) struct ParamReference {
     pub(super) denies_when_absent: bool,
 }
 
-/// What is done about a validation that does not hold.
+/// The action for a validation that is false or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Deny,
     Warn,
-    /// There is no audit log: it is accepted, and nothing is done.
+    /// Admits the write and does nothing else, because there is no audit log.
     Audit,
 }
 
@@ -135,7 +135,7 @@ impl Policy {
     /// Reads a ValidatingAdmissionPolicy.
     ///
     /// # Errors
-    /// It is none.
+    /// The object is not a ValidatingAdmissionPolicy.
     pub(crate) fn read(stored: &Value) -> Result<Self, String> {
         let stored: ValidatingAdmissionPolicy =
             serde_json::from_value(stored.clone()).map_err(|error| error.to_string())?;
@@ -165,7 +165,7 @@ impl Binding {
     /// Reads a ValidatingAdmissionPolicyBinding, or a MutatingAdmissionPolicyBinding, which has no actions.
     ///
     /// # Errors
-    /// It is none.
+    /// The object is not a binding.
     pub(crate) fn read(stored: &Value) -> Result<Self, String> {
         let name = stored["metadata"]["name"].as_str().unwrap_or_default();
         let spec = ValidatingAdmissionPolicyBindingSpec::deserialize(&stored["spec"])
@@ -213,7 +213,8 @@ fn rules(validation: &Validation) -> Rules {
         expression: compile(&validation.expression),
         message,
         message_expression: validation.message_expression.as_deref().and_then(|text| {
-            // Validation refuses one that does not compile; `message` replaces it then.
+            // Validation rejects a `messageExpression` that does not compile. If storage has one, `message` replaces
+            // it.
             compile(text).ok()
         }),
         reason: validation.reason.clone().unwrap_or_default(),

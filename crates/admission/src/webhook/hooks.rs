@@ -1,4 +1,4 @@
-//! A webhook as its configuration has it, read and compiled once.
+//! Webhooks, which are read and compiled once from their configuration.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::super::rules::Rule;
 use super::super::selector;
 use super::conditions::Conditions;
 
-/// How long a webhook may take that does not say so.
+/// The timeout of a webhook without `timeoutSeconds`.
 const TIMEOUT_SECONDS: i32 = 10;
 
 /// A webhook.
@@ -27,7 +27,7 @@ pub(crate) struct Hook {
     /// `failurePolicy: Ignore`
     pub(super) ignores_failures: bool,
     pub(super) timeout: Duration,
-    /// It does more than answer, also for a dry run.
+    /// The webhook has side effects even for a dry run.
     pub(super) has_side_effects: bool,
     /// `reinvocationPolicy: IfNeeded`
     pub(super) is_reinvocable: bool,
@@ -37,7 +37,7 @@ impl Hook {
     /// The webhooks of a MutatingWebhookConfiguration.
     ///
     /// # Errors
-    /// It is none.
+    /// The object is not such a configuration.
     pub(crate) fn of_mutating(configuration: &Value) -> Result<Vec<Self>, String> {
         let read: MutatingWebhookConfiguration =
             serde_json::from_value(configuration.clone()).map_err(|e| e.to_string())?;
@@ -54,7 +54,7 @@ impl Hook {
     /// The webhooks of a ValidatingWebhookConfiguration.
     ///
     /// # Errors
-    /// It is none.
+    /// The object is not such a configuration.
     pub(crate) fn of_validating(configuration: &Value) -> Result<Vec<Self>, String> {
         let read: ValidatingWebhookConfiguration =
             serde_json::from_value(configuration.clone()).map_err(|e| e.to_string())?;
@@ -67,7 +67,7 @@ impl Hook {
         let seconds = hook.timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
         Ok(Self {
             name: hook.name.clone(),
-            // A webhook that cannot be called fails when it is called, by its failure policy.
+            // A webhook with an invalid address fails when it is called; its failure policy applies.
             client: ClientConfig::parse(&client).map_err(|error| error.to_string()),
             constraints: Constraints {
                 rules: hook.rules.iter().flatten().map(Rule::of_webhook).collect(),
@@ -85,7 +85,7 @@ impl Hook {
     }
 }
 
-/// All that both have.
+/// The fields that mutating and validating webhooks have in common.
 fn as_validating(hook: MutatingWebhook) -> ValidatingWebhook {
     ValidatingWebhook {
         admission_review_versions: hook.admission_review_versions,

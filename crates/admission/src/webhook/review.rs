@@ -1,4 +1,4 @@
-//! AdmissionReview admission.k8s.io/v1: the question to a webhook, and what counts as an response to it.
+//! AdmissionReview admission.k8s.io/v1: the request to a webhook, and the validation of its response.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ use watchet_api::Status;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// A question that waits for its response.
+/// A request that waits for its response.
 pub(super) struct Review {
     webhook: String,
     uid: String,

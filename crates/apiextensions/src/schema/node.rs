@@ -37,10 +37,10 @@ pub(crate) struct Schema {
     pub(super) one_of: Vec<Schema>,
     pub(super) not: Option<Box<Schema>>,
     pub(super) rules: Vec<Rule>,
-    /// A rule is here or below.
+    /// True if this node or a node below has a rule.
     pub(super) has_rules: bool,
-    /// Unknown members are preserved, here and below: `preserveUnknownFields` of old definitions, which only other programs
-    /// can have stored.
+    /// True if unknown members are preserved here and below: `preserveUnknownFields` of old definitions, which only
+    /// other programs can have stored.
     pub(super) preserves_all: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) enum Kind {
     Boolean,
 }
 
-/// The schema of members that are not among the properties.
+/// The schema of members that are not listed in the properties.
 #[derive(Debug)]
 pub(super) enum Additional {
     /// `true`
@@ -63,7 +63,7 @@ pub(super) enum Additional {
     Of(Box<Schema>),
 }
 
-/// What identifies an item of a list.
+/// The type of a list, which determines how its items are identified.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum ListType {
     #[default]
@@ -76,7 +76,7 @@ pub(super) enum ListType {
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub(super) text: String,
-    /// `None` for an invalid pattern, which matches nothing; such a definition is rejected when it is written.
+    /// `None` for an invalid pattern, which matches nothing. Validation rejects definitions with invalid patterns.
     pub(super) regex: Option<Regex>,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Pattern {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bound {
     pub(super) at: f64,
-    /// The limit itself is not allowed.
+    /// True if the limit itself is not allowed.
     pub(super) exclusive: bool,
 }
 
@@ -130,7 +130,7 @@ impl Schema {
         }
     }
 
-    /// Returns true if a rule is here or below.
+    /// Returns true if this node or a node below has a rule.
     pub(crate) fn has_rules(&self) -> bool {
         self.has_rules
     }

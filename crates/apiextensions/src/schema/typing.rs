@@ -12,7 +12,7 @@ use watchet_cel::is_selected_as;
 enum Type<'a> {
     /// A value that this schema describes.
     Of(&'a Schema),
-    /// The metadata of an object, of which rules see the names only.
+    /// The metadata of an object. Rules can select only the names in it.
     Metadata,
     Bool,
     /// A type that is not a bool and has no schema.
@@ -54,7 +54,7 @@ const NAMES: [&str; 26] = [
 ];
 
 /// Returns the problems of `rule` at a value that `schema` describes, with upstream's messages. The old value may be an
-/// optional, which has no members itself.
+/// optional, which has no members.
 pub(crate) fn problems(rule: &IdedExpr, schema: &Schema, optional_old_self: bool) -> Vec<String> {
     let (is, mut problems) = examine(rule, schema, optional_old_self);
     if problems.is_empty() && matches!(is, Type::Other) {
@@ -131,7 +131,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Returns the type of its items or values.
+    /// Returns the type of the items or values of a container.
     fn values(self) -> Self {
         match self {
             Self::Of(schema) => match (schema.kind, &schema.items, &schema.additional) {
@@ -149,7 +149,7 @@ impl<'a> Type<'a> {
 }
 
 impl Schema {
-    /// Returns the type of the member that rules access by this name.
+    /// Returns the type of the member that rules select by this name.
     fn visible(&self, name: &str) -> Option<Type<'_>> {
         let is_implicit = self.embedded && !self.declares_object_meta();
         match name {
@@ -167,8 +167,8 @@ impl Schema {
         found.map(|(_, schema)| Type::Of(schema))
     }
 
-    /// Returns true if the schema of an embedded resource declares all that rules see of every object. Rules
-    /// then see whatever else it declares of the metadata, as upstream.
+    /// Returns true if the schema of an embedded resource declares all members of an object that rules can always
+    /// select. Rules can then also select everything else that the schema declares of the metadata, as upstream.
     fn declares_object_meta(&self) -> bool {
         let has = |of: &Self, name: &str, kind: Kind| {
             let property = of.properties.get(name);
@@ -226,7 +226,7 @@ fn type_of<'e, 's>(
             type_of(&looped.accu_init, scope, problems);
             let mut inner = scope.clone();
             let of_first = match (&looped.iter_var2, range.is_list()) {
-                // The second variable is the value, and the first its index or key.
+                // The second variable is the value, and the first one its index or key.
                 (Some(second), _) => {
                     inner.insert(second, range.values());
                     Type::Unknown

@@ -14,7 +14,8 @@ use super::old_items::OldItems;
 use watchet_api::StatusCause;
 use watchet_registry::Causes;
 
-/// The number of steps of one validation. An object of 3 MiB and a schema without alternatives take a fraction of it.
+/// The maximum number of steps of one validation. An object of 3 MiB and a schema without alternatives need a fraction
+/// of it.
 const STEPS_MAX: u64 = 20_000_000;
 
 /// Adds the problems of `object`, which replaces `old`, by `schema`.
@@ -42,16 +43,16 @@ pub(crate) fn validate(schema: &Schema, object: &Value, old: Option<&Value>, cau
     Evaluation::default().walk(schema, object, old, &mut String::new(), causes);
 }
 
-/// A walk over an object and its schema.
+/// The state of a validation at one value of the object.
 struct Walk {
     /// The path of the present value: `spec.list[0].name`.
     path: String,
     steps: u64,
-    /// The object has problems because of which rules cannot be evaluated.
+    /// True if the object has problems that prevent the evaluation of rules.
     blocked: bool,
 }
 
-/// Returns the name of the type of a value.
+/// Returns the name of a value's type.
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -65,7 +66,7 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 impl Schema {
-    /// Returns the types that the schema allows, if the value has none of them.
+    /// Returns the types that the schema allows, unless the value has one of them.
     fn mismatched_type(&self, value: &Value) -> Option<Cow<'static, str>> {
         let whole = |n: &serde_json::Number| n.as_f64().is_some_and(|f| f.fract() == 0.0);
         let is = |kind: Kind| match (kind, value) {
@@ -383,7 +384,7 @@ impl Walk {
         }
     }
 
-    /// Returns the problems by one alternative.
+    /// Returns the problems of the value by one alternative.
     fn attempt(&mut self, schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<StatusCause> {
         let before = std::mem::take(&mut self.blocked);
         let mut causes = Causes::default();

@@ -1,4 +1,4 @@
-//! Tests of strategic merges: one example a rule, and what holds for any pod and patch.
+//! Tests of strategic merges: one example per rule, and properties of any pod and patch.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ fn maps_are_merged_and_nulls_delete() {
     );
 }
 
-/// Lists of clients: to compare each item with each once took minutes, on a thread that everybody
-/// else needed. Each of these takes seconds even unoptimized; the bound is for slow machines.
+/// The comparison of each item of a list with each other one took minutes, on a thread that other requests needed. Each
+/// of these merges takes seconds even without optimization; the bound allows for slow machines.
 #[test]
 fn long_lists_are_merged_in_time() {
     const ITEMS: usize = 50_000;
@@ -366,8 +366,8 @@ fn a_pod() -> impl Strategy<Value = (Value, Containers)> {
     )
 }
 
-/// Any pod and patch: nothing and itself change nothing; a patch takes effect, once is enough, and
-/// it touches no container that it does not name.
+/// Checks for any pod and patch: an empty patch and the pod itself change nothing; a patch takes effect, a second
+/// application changes nothing, and containers that the patch does not name remain unchanged.
 #[test]
 fn a_merge_is_what_it_says() {
     const SEED: [u8; 32] = *b"strategic merge patch, seed 0001";
@@ -407,7 +407,7 @@ fn a_merge_is_what_it_says() {
                 (None, None) => prop_assert!(false, "{} came from nowhere", name),
             }
         }
-        // Those of the patch are in its order; the others are in theirs.
+        // The items of the patch are in the order of the patch, the other ones in their previous order.
         let order = |list: &Value, of: &Containers| -> Vec<String> {
             let names = list["spec"]["containers"].as_array().unwrap().iter();
             let names = names.map(|c| c["name"].as_str().unwrap().to_owned());

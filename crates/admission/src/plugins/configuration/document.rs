@@ -5,14 +5,14 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The size of the largest file that is read.
+/// The maximum size of a configuration file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// An `apiVersion` and a `kind` that a configuration may have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind(pub(super) &'static str, pub(super) &'static str);
 
-/// A document that is parsed and not decoded.
+/// A document that is parsed but not decoded.
 #[derive(Debug)]
 pub(super) struct Document(Value);
 
@@ -20,12 +20,12 @@ impl Document {
     /// Parses YAML or JSON.
     ///
     /// # Errors
-    /// It is neither, or has a member twice.
+    /// The text is neither, or has a member twice.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let options = serde_saphyr::options! {
-            // YAML 1.1 reads `off` and `yes` as booleans.
+            // YAML 1.1 parses `off` and `yes` as booleans.
             strict_booleans: true,
-            // The message has to be one line.
+            // The message must be one line.
             with_snippet: false,
         };
         let value = serde_saphyr::from_str_with_options(text, options);
@@ -33,15 +33,15 @@ impl Document {
         Ok(Self(value))
     }
 
-    /// Returns a document that was part of another one.
+    /// Creates a document from a part of another one.
     pub(super) fn of(value: Value) -> Self {
         Self(value)
     }
 
-    /// Decodes the members other than `apiVersion` and `kind`, which have to be one of `kinds`.
+    /// Decodes the members other than `apiVersion` and `kind`, which must be one of `kinds`.
     ///
     /// # Errors
-    /// It is of another kind, or has a member of another name or type than `T`.
+    /// The document is of another kind, or has a member that `T` does not have or that has another type.
     pub(super) fn decode<T: DeserializeOwned>(self, kinds: &[Kind]) -> Result<T, String> {
         let Value::Object(mut members) = self.0 else {
             let Kind(version, kind) = kinds[0];
@@ -70,7 +70,7 @@ impl Document {
 /// Reads a configuration file.
 ///
 /// # Errors
-/// It cannot be read, is not UTF-8 or is too large.
+/// The file cannot be read, is not UTF-8 or is too large.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let named = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let size = std::fs::metadata(path).map_err(|error| named(&error))?;

@@ -83,7 +83,7 @@ struct WebhookAdmission {
 }
 
 impl PluginConfigurations {
-    /// Reads the file at `path`, and the files that it names: those of plugins relative to its directory.
+    /// Reads the file at `path`, and the files of plugins that it refers to, by paths relative to its directory.
     ///
     /// # Errors
     /// A file cannot be read, is not valid YAML or JSON, or has a member, a kind or a value that is not

@@ -1,4 +1,4 @@
-//! Configuration files that are accepted, and those that are refused, with the reason.
+//! Tests of configuration files: valid ones, and invalid ones with the error.
 
 use super::*;
 

@@ -13,17 +13,17 @@ use watchet_schema::Quantity;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// Upstream compares by thousandths up to here, and by whole units beyond.
+/// The largest value that upstream compares in thousandths. Upstream compares larger values in whole units.
 const MILLI_VALUE_MAX: i64 = i64::MAX / 1000;
 
-/// How much is filled into a pod. The annotation that names it cannot be longer.
+/// The maximum size in bytes of the defaults that are added to a pod, and therefore of the annotation that lists them.
 const DEFAULTS_BYTES_MAX: usize = 256 << 10;
 
-/// Of more problems than this with one LimitRange, only some are reported.
+/// The maximum number of reported problems with one LimitRange; further ones may be omitted.
 const PROBLEMS_MAX: usize = 100;
 
-/// See the module. A pod can have thousands of containers, and a namespace thousands of LimitRanges, so that
-/// others run between two of them.
+/// The LimitRanger admission plugin; see the module. It yields to other tasks after each LimitRange, because a pod can
+/// have thousands of containers and a namespace thousands of LimitRanges.
 #[derive(Debug)]
 pub(super) struct LimitRanger;
 
@@ -87,7 +87,7 @@ impl AdmissionPlugin for LimitRanger {
     }
 }
 
-/// The namespace's LimitRanges, or none if the object is being deleted.
+/// Returns the LimitRanges of the namespace, or none if the object is being deleted.
 async fn limit_ranges(
     cluster: &dyn Cluster,
     attributes: &AdmissionRequest<'_>,
@@ -121,8 +121,8 @@ fn limits<'a>(range: &'a Value, kind: &str) -> impl Iterator<Item = &'a Value> {
     items(&range["spec"]["limits"]).filter(move |limit| limit["type"] == kind)
 }
 
-/// Fills in what the containers of a pod do not say, and notes that in an annotation. Returns nothing if there are
-/// too few `bytes_left` for it.
+/// Sets the defaults of a LimitRange in the containers of a pod, and lists them in an annotation. Returns `None` if
+/// they take more than `bytes_left`.
 fn set_defaults(range: &Value, pod: &mut Value, bytes_left: &mut usize) -> Option<()> {
     let mut changes = Vec::new();
     for (member, noun) in [
@@ -151,7 +151,8 @@ fn set_defaults(range: &Value, pod: &mut Value, bytes_left: &mut usize) -> Optio
     Some(())
 }
 
-/// Fills in one list of a container's resources, and returns what it lacked.
+/// Sets the defaults that `container` lacks in one of its lists of resources, and returns their names; `None` if they
+/// take more than `bytes_left`.
 fn fill(
     range: &Value,
     default: &str,
@@ -174,10 +175,10 @@ fn fill(
     Some(names)
 }
 
-/// Requests and limits.
+/// The requests and the limits.
 type Amounts = [ResourceList; 2];
 
-/// What the bounds of pods and containers are compared with.
+/// The amounts of a pod and its containers that a LimitRange limits.
 struct PodAmounts {
     containers: Vec<Amounts>,
     total: Amounts,
@@ -196,7 +197,7 @@ impl PodAmounts {
     }
 }
 
-/// What is wrong with a pod by one LimitRange.
+/// Returns the violations of one LimitRange by a pod.
 fn pod_problems(range: &Value, amounts: &PodAmounts) -> Vec<String> {
     let mut problems = Vec::new();
     for limit in limits(range, "Container") {
@@ -211,7 +212,7 @@ fn pod_problems(range: &Value, amounts: &PodAmounts) -> Vec<String> {
     problems
 }
 
-/// What a pod requests or is limited to in all.
+/// Returns the total of a pod's requests or limits.
 fn of_pod(spec: &Value, bound: Bound) -> ResourceList {
     let mut sum = sum_of_containers(spec, |container| bound.of(container));
     let mut of_pod = bound.of(spec);
@@ -220,7 +221,7 @@ fn of_pod(spec: &Value, bound: Bound) -> ResourceList {
     sum
 }
 
-/// What is wrong with a claim by one LimitRange.
+/// Returns the violations of one LimitRange by a PersistentVolumeClaim.
 fn claim_problems(range: &Value, claim: &Value) -> Vec<String> {
     const KIND: &str = "PersistentVolumeClaim";
     let requests = Bound::Requests.of(&claim["spec"]);
@@ -238,7 +239,7 @@ fn claim_problems(range: &Value, claim: &Value) -> Vec<String> {
     problems
 }
 
-/// The bounds of one kind of objects.
+/// The bounds of a LimitRange for one type of objects.
 struct Bounds {
     min: ResourceList,
     max: ResourceList,
@@ -274,14 +275,14 @@ impl Bounds {
     }
 }
 
-/// One resource of something, against one bound. The texts are upstream's.
+/// The check of one resource against one bound. The messages are upstream's.
 struct Checked<'a> {
     kind: &'a str,
     name: &'a str,
     bound: &'a Quantity,
     request: Option<&'a Quantity>,
     limit: Option<&'a Quantity>,
-    /// Comparable numbers for the three.
+    /// The bound, the request and the limit as numbers of the same unit.
     values: [i64; 3],
 }
 
@@ -364,7 +365,7 @@ impl<'a> Checked<'a> {
         } else if limit == 0 {
             "no limit is specified or limit is 0".to_owned()
         } else {
-            // Upstream divides as floating point numbers, too.
+            // Upstream divides floating-point numbers, too.
             let ratio = limit as f64 / request as f64;
             let is_allowed = match bound.value() <= MILLI_VALUE_MAX {
                 true => ratio * 1000.0 <= bound.milli_value() as f64,

@@ -102,7 +102,7 @@ async fn containers_are_within_the_bounds() {
              specified or request is 0]",
         ),
     ] {
-        // What is wrong twice is reported once.
+        // A problem that occurs twice is reported once.
         let refused = check(json!([bad, good, bad])).await;
         assert_eq!(
             refusal(refused),
@@ -185,7 +185,7 @@ async fn update_of_a_terminating_claim_is_allowed() {
     cluster.validate(&LimitRanger, update).await.unwrap();
 }
 
-/// A LimitRange of 1 MiB and a pod of 1 MiB made one of many gigabytes, until the server was out of memory.
+/// A LimitRange of 1 MiB and a pod of 1 MiB resulted in a pod of many gigabytes, and the server ran out of memory.
 #[tokio::test]
 async fn defaults_do_not_make_a_pod_huge() {
     let resources = |count: usize| -> Value {

@@ -1,5 +1,5 @@
-//! The configuration of the PodSecurity plugin, PodSecurityConfiguration: the policy of namespaces without
-//! labels, and the requests that are exempt.
+//! PodSecurityConfiguration, the configuration of the PodSecurity plugin: the policy of namespaces without labels, and
+//! the requests that are exempt.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,17 +8,18 @@ use super::level::{Level, LevelVersion, Policy, Version};
 use watchet_api::StatusCause;
 use watchet_api::names::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_label, is_dns_subdomain};
 
-/// What the plugin is configured by. The default is upstream's: everything is allowed, and nothing is exempt.
+/// The configuration of the PodSecurity plugin. The default is upstream's: every level is privileged, and nothing is
+/// exempt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::plugins) struct PodSecurityConfiguration {
-    /// What holds where a namespace has no label.
+    /// The levels that apply to a namespace without the label for them.
     pub(super) defaults: Policy,
     usernames: Vec<String>,
     namespaces: Vec<String>,
     runtime_classes: Vec<String>,
 }
 
-/// The configuration as it is written.
+/// The configuration file as parsed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::plugins) struct Written {

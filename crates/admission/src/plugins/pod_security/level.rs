@@ -1,4 +1,4 @@
-//! Levels and versions of the Pod Security Standards, and the policy that a namespace's labels ask for.
+//! Levels and versions of the Pod Security Standards, and the policy that the labels of a namespace specify.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use watchet_api::StatusCause;
 
-/// What the names of the labels begin with.
+/// The prefix of the names of the labels.
 pub(super) const LABEL_PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// How strict a policy is.
+/// A level of the Pod Security Standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Level {
     Privileged,
@@ -21,7 +21,7 @@ impl Level {
     /// Parses the name of a level.
     ///
     /// # Errors
-    /// Upstream's text, if there is no such level.
+    /// Upstream's message if there is no such level.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         match text {
             "privileged" => Ok(Self::Privileged),
@@ -40,12 +40,12 @@ impl Level {
     }
 }
 
-/// A minor version of Kubernetes, whose policy counts.
+/// The version of the policy: a minor version of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Version {
     /// `v1.N`
     Minor(u64),
-    /// That of the server, newer than any other.
+    /// The version of the server, which is newer than any other.
     Latest,
 }
 
@@ -53,7 +53,7 @@ impl Version {
     /// Parses `latest` or `v1.N`.
     ///
     /// # Errors
-    /// Upstream's text, if it is neither.
+    /// Upstream's message if it is neither.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         const FORM: &str = "must be \"latest\" or \"v1.x\"";
         if text == "latest" {
@@ -69,7 +69,7 @@ impl Version {
     }
 }
 
-/// A level as a version defines it.
+/// A level, as defined in one version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LevelVersion {
     pub(super) level: Level,
@@ -92,19 +92,19 @@ impl fmt::Display for LevelVersion {
     }
 }
 
-/// What happens to a pod at which level.
+/// The levels of a namespace for each action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Policy {
-    /// Pods that violate it are refused.
+    /// The plugin rejects pods that violate this level.
     pub(super) enforce: LevelVersion,
-    /// Pods that violate it are recorded in the audit log.
+    /// The audit log records pods that violate this level.
     pub(super) audit: LevelVersion,
-    /// Clients whose pods violate it get a warning.
+    /// Clients get a warning about pods that violate this level.
     pub(super) warn: LevelVersion,
 }
 
 impl Default for Policy {
-    /// Upstream's: everything is allowed.
+    /// Returns upstream's default: every level is privileged.
     fn default() -> Self {
         Self {
             enforce: LevelVersion::PRIVILEGED,
@@ -114,14 +114,14 @@ impl Default for Policy {
     }
 }
 
-/// Reads the labels of one namespace and collects what is wrong with them.
+/// Reads the labels of one namespace and collects their problems.
 struct Labels<'a> {
     labels: &'a Value,
     problems: Vec<StatusCause>,
 }
 
 impl Labels<'_> {
-    /// The value of a label, and `otherwise` if it is none. `None` if there is no such label.
+    /// Returns the value of a label, or `otherwise` if the value is invalid; `None` if there is no such label.
     fn read<T>(
         &mut self,
         name: &str,
@@ -139,8 +139,8 @@ impl Labels<'_> {
 }
 
 impl Policy {
-    /// Returns the policy for a namespace with these labels, and what is wrong with them. `defaults` hold where
-    /// there is no label. A level that cannot be read is restricted where it enforces, and privileged elsewhere.
+    /// Returns the policy of a namespace with these labels, and the problems of the labels. `defaults` apply where a
+    /// label is absent. An invalid level becomes restricted if it is enforced, and privileged otherwise.
     pub(super) fn of(labels: &Value, defaults: Self) -> (Self, Vec<StatusCause>) {
         let problems = Vec::new();
         let mut labels = Labels { labels, problems };
@@ -165,7 +165,7 @@ impl Policy {
         policy.warn.version = warn_version.unwrap_or(policy.warn.version);
         match warn_level {
             Some(level) => policy.warn.level = level,
-            // Workloads whose pods will be refused get a warning at least.
+            // Without a warning level, workloads whose pods will be rejected still cause a warning.
             None if has_enforce_level && policy.enforce.level > policy.warn.level => {
                 policy.warn.level = policy.enforce.level;
                 if warn_version.is_none() {

@@ -1,5 +1,5 @@
-//! PodSecurity: refuses pods that violate the level of the Pod Security Standards that their namespace enforces,
-//! and warns about pods and workloads that violate the level that it warns about.
+//! PodSecurity: rejects pods that violate the level of the Pod Security Standards that their namespace enforces, and
+//! warns about pods and workloads that violate the namespace's warning level.
 //!
 //! See <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.
 
@@ -20,7 +20,7 @@ use super::super::request::{AdmissionRequest, Operation, Request};
 use super::plugin::AdmissionPlugin;
 use watchet_api::StatusCause;
 
-/// Resources whose objects contain a pod template, and where in them it is.
+/// The resources whose objects contain a pod template, and the JSON pointer to the template.
 const TEMPLATES: [(&str, &str, &str); 8] = [
     ("", "podtemplates", "/template"),
     ("", "replicationcontrollers", "/spec/template"),
@@ -32,7 +32,7 @@ const TEMPLATES: [(&str, &str, &str); 8] = [
     ("batch", "jobs", "/spec/template"),
 ];
 
-/// Subresources of pods through which no container of another kind can come.
+/// The subresources of pods that the plugin ignores: requests to them cannot add or change containers.
 const IGNORED_SUBRESOURCES: [&str; 8] = [
     "attach",
     "binding",
@@ -44,10 +44,10 @@ const IGNORED_SUBRESOURCES: [&str; 8] = [
     "status",
 ];
 
-/// What the keys of this plugin's audit annotations begin with.
+/// The prefix of the keys of this plugin's audit annotations.
 const ANNOTATION_PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// See the module.
+/// The PodSecurity admission plugin; see the module.
 #[derive(Debug, Default)]
 pub(super) struct PodSecurity {
     configuration: PodSecurityConfiguration,
@@ -104,12 +104,12 @@ impl AdmissionPlugin for PodSecurity {
 }
 
 impl PodSecurity {
-    /// The plugin with this configuration.
+    /// Creates the plugin with this configuration.
     pub(super) fn new(configuration: PodSecurityConfiguration) -> Self {
         Self { configuration }
     }
 
-    /// Returns the policy for a namespace with the labels of `namespace`, and what is wrong with them.
+    /// Returns the policy of a namespace with the labels of `namespace`, and the problems of these labels.
     fn policy(&self, namespace: &Value) -> (Policy, Vec<StatusCause>) {
         let labels = &namespace["metadata"]["labels"];
         Policy::of(labels, self.configuration.defaults)
@@ -155,7 +155,7 @@ impl PodSecurity {
         if self.is_exempt(attributes) {
             return Ok(());
         }
-        // A workload is never refused, so it is not refused for a namespace that cannot be read, either.
+        // The plugin never rejects a workload, not even if its namespace cannot be read.
         let namespace = attributes.namespace;
         let found = match cluster.namespace(namespace).await {
             Ok(Some(found)) => found,
@@ -191,7 +191,8 @@ impl PodSecurity {
         )
     }
 
-    /// Refuses a pod that violates what `policy` enforces, records violations of what it audits, and warns.
+    /// Rejects a pod that violates the enforced level of `policy`, records violations of the audit level, and warns
+    /// about violations of the warning level.
     fn evaluate(
         &self,
         attributes: &AdmissionRequest<'_>,
@@ -253,7 +254,7 @@ impl PodSecurity {
         let is_create = attributes.operation == Operation::Create;
         let (new, problems) = self.policy(&attributes.object);
         let (old, old_problems) = self.policy(&attributes.old_object);
-        // Labels that are wrong already do not keep others from being changed.
+        // Labels that are already invalid do not prevent changes of other labels.
         if !problems.is_empty() && (is_create || problems != old_problems) {
             return Err(AdmissionError::Invalid {
                 group: String::new(),
@@ -285,7 +286,7 @@ impl PodSecurity {
     }
 }
 
-/// Whether a pod that violates the enforced level is refused.
+/// Specifies whether a pod that violates the enforced level is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Enforce {
     Yes,
@@ -297,7 +298,7 @@ fn annotate(attributes: &AdmissionRequest<'_>, key: &str, value: impl Into<Strin
     attributes.audit_annotations.add(key, value);
 }
 
-/// The problems as Go prints a list of errors.
+/// Formats problems as Go prints a list of errors.
 fn aggregate(problems: &[StatusCause]) -> String {
     let texts = problems
         .iter()
@@ -318,8 +319,8 @@ fn would_violate(level: LevelVersion, pod: Pod<'_>) -> Option<String> {
     })
 }
 
-/// Returns true if an update changes an image or adds a container. Nothing else that can be changed of a pod
-/// makes it less secure.
+/// Returns true if an update changes an image or adds a container. No other change that the API server accepts makes a
+/// pod less secure.
 fn is_significant(old: &Value, new: &Value) -> bool {
     let list = |spec: &'_ Value, member: &str| spec[member].as_array().cloned().unwrap_or_default();
     let changed = ["initContainers", "containers"].into_iter().any(|member| {

@@ -11,11 +11,11 @@ use super::checks::{Pod, reasons, violations};
 use super::level::{LABEL_PREFIX, Level, LevelVersion, Policy};
 use crate::cluster::{Cluster, Freshness, GroupResource};
 
-/// How many pods are checked at most, and for how long.
+/// The maximum number of pods that are checked, and the maximum duration of the check.
 const PODS_MAX: usize = 3000;
 const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The first pod by name of those that violate the same, and how many there are.
+/// The pods with the same violations: the first name, and the number of pods.
 struct Group {
     name: String,
     count: usize,
@@ -96,7 +96,8 @@ fn texts(
     warnings
 }
 
-/// The pods in an order in which the first of each controller comes before its others, which are alike.
+/// Sorts pods without a controller and the first pod of each controller before the others: the pods of one controller
+/// are usually alike.
 fn prioritized(pods: Vec<Value>) -> Vec<Value> {
     let mut controllers = HashSet::new();
     let (mut first, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| {

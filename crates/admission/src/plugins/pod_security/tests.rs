@@ -1,4 +1,4 @@
-//! What becomes of pods, workloads and namespaces.
+//! Tests of the decisions and warnings for pods, workloads and namespaces.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn cluster(modes: &[(&str, &str)]) -> FakeCluster {
     cluster
 }
 
-/// The verdict, and the warnings.
+/// Returns the decision and the warnings.
 async fn validate(
     cluster: &FakeCluster,
     attributes: AdmissionRequest<'_>,
@@ -41,20 +41,20 @@ async fn validate_with(
     (verdict, warnings.texts())
 }
 
-/// The plugin with the configuration of these members.
+/// Returns the plugin with these fields of its configuration.
 fn configured(members: Value) -> PodSecurity {
     let written = serde_json::from_value(members).unwrap();
     PodSecurity::new(PodSecurityConfiguration::check(written).unwrap())
 }
 
-/// The audit annotations of a request that `plugin` validates, without their prefix.
+/// Returns the audit annotations of a request that `plugin` validates, without their prefix.
 async fn annotations(
     plugin: &PodSecurity,
     cluster: &FakeCluster,
     attributes: AdmissionRequest<'_>,
 ) -> Vec<(String, String)> {
     let annotations = attributes.audit_annotations.clone();
-    // A refused request has annotations too.
+    // A rejected request has annotations too.
     let _verdict = cluster.validate(plugin, attributes).await;
     let annotations = annotations.all().into_iter().map(|(key, value)| {
         let key = key.strip_prefix("pod-security.kubernetes.io/").unwrap();
@@ -280,7 +280,7 @@ async fn violations_and_the_enforced_policy_are_recorded() {
     ];
     let modes = cluster(&[("audit", "baseline")]);
     assert_eq!(annotations(&plugin, &modes, create()).await, audited);
-    // Also of a pod that is refused.
+    // A rejected pod has the annotation too.
     let refused = [
         pair("audit-violations", &violation),
         pair("enforce-policy", "baseline:latest"),

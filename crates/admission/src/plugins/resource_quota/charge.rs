@@ -1,5 +1,5 @@
-//! What a request is charged for: which of a namespace's quotas are about its object, and what is used of them
-//! once the object is stored. The rules and texts are upstream's.
+//! Computes what a request is charged for: the quotas of the namespace that limit its object, and their usage with the
+//! object. The rules and messages are upstream's.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::evaluator::Evaluator;
 use super::limited::LimitedResources;
 use super::scope::Scope;
 
-/// A quota, as its status says.
+/// A quota, as its status shows it.
 #[derive(Debug, Clone)]
 pub(super) struct Quota {
     pub(super) name: String,
@@ -38,14 +38,14 @@ impl Quota {
         scopes.all(|scope| evaluator.is_in_scope(scope, object))
     }
 
-    /// The names of its limits that are about such objects.
+    /// Returns the names of the quota's limits that count objects of this evaluator.
     fn limits_of(&self, evaluator: &Evaluator) -> Vec<&str> {
         let names = self.hard.keys().map(String::as_str);
         names.filter(|name| evaluator.matches(name)).collect()
     }
 }
 
-/// A write of an object.
+/// A write of an object that is charged to quotas.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charged<'a> {
     pub(super) evaluator: &'a Evaluator,
@@ -58,7 +58,7 @@ pub(super) struct Charged<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Why an object must not be stored.
+/// The reason for the rejection of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// 403
@@ -68,12 +68,12 @@ pub(super) enum Refusal {
 }
 
 impl Charged<'_> {
-    /// Returns what is used of `quotas` once the object is stored: one entry, with the index of the quota, for
-    /// each quota of which the object uses any more. The quotas are all of the namespace if there is `limited`,
-    /// which needs a quota to be used.
+    /// Returns the usage of `quotas` with the object: one entry, with the index of the quota, for each quota whose
+    /// usage increases. With `limited`, the resources that can be used only with a quota, `quotas` must contain all of
+    /// the namespace.
     ///
     /// # Errors
-    /// Why the object must not be stored.
+    /// The object is rejected.
     pub(super) fn charge(
         &self,
         quotas: &[Quota],
@@ -133,7 +133,7 @@ impl Charged<'_> {
             }
             let mut used = quota.used.clone();
             add(&mut used, &added);
-            // What a status says has happened already.
+            // A status reports what has already happened, so quotas do not reject it.
             if self.subresource != "status" {
                 check(quota, &added, &used).map_err(Refusal::Forbidden)?;
             }
@@ -142,7 +142,7 @@ impl Charged<'_> {
         Ok(changes)
     }
 
-    /// Returns the names of the limits of `quota` that are about the object; none if its scopes are not.
+    /// Returns the names of the limits of `quota` that count the object; none if the object is not in its scopes.
     fn limits<'q>(&self, quota: &'q Quota) -> Result<Vec<&'q str>, String> {
         let Self {
             evaluator, object, ..
@@ -164,7 +164,7 @@ impl Charged<'_> {
         Ok(limits)
     }
 
-    /// Refuses an object that uses limited resources which no quota covers.
+    /// Rejects an object that uses limited resources which no quota covers.
     fn check_covered(
         &self,
         limited: &LimitedResources,
@@ -181,7 +181,7 @@ impl Charged<'_> {
             )));
         }
         let is_matched = |scope: &&Scope| self.evaluator.is_in_scope(scope, self.object);
-        // A quota covers a scope that it has too, whatever else it selects.
+        // A quota covers each of its scopes that the object is in, whatever its other scopes are.
         let covering = quotas.iter().flat_map(|quota| &quota.scopes);
         let covering: BTreeSet<&str> = covering
             .filter(is_matched)
@@ -227,7 +227,7 @@ fn check(quota: &Quota, added: &ResourceList, used: &ResourceList) -> Result<(),
     ))
 }
 
-/// What `new` has more than `old`.
+/// Returns the increases from `old` to `new`.
 fn increase(new: ResourceList, old: &ResourceList) -> ResourceList {
     let increase = new.into_iter().filter_map(|(name, amount)| {
         let more = match old.get(&name) {

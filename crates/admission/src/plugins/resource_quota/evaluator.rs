@@ -1,5 +1,5 @@
-//! What objects of a resource count for: the names of a quota's limits that are about them, the scopes that they
-//! are in, and how much of each limit one of them uses.
+//! The quota usage of the objects of a resource: the limits that count them, the scopes that they are in, and the usage
+//! of each limit by one object.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -10,13 +10,13 @@ use super::scope::Scope;
 use crate::request::Operation;
 use watchet_schema::Quantity;
 
-/// How many devices a claim for all of them can get.
+/// The number of devices that a request with `allocationMode: All` counts for.
 const DEVICES_MAX: u64 = 32;
 const PER_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 const PER_STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
 const CLAIM_RESOURCES: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
 
-/// Resources whose objects are not counted: most are stored nowhere, and events expire.
+/// The resources whose objects are not counted: most are not stored, and events expire.
 const IGNORED: [(&str, &str); 10] = [
     ("", "bindings"),
     ("", "componentstatuses"),
@@ -30,7 +30,7 @@ const IGNORED: [(&str, &str); 10] = [
     ("events.k8s.io", "events"),
 ];
 
-/// Resources that are also counted by their plain name.
+/// The resources whose count has a second limit, named by the plural.
 const COUNTED_BY_NAME: [&str; 4] = [
     "configmaps",
     "replicationcontrollers",
@@ -38,22 +38,22 @@ const COUNTED_BY_NAME: [&str; 4] = [
     "secrets",
 ];
 
-/// How the objects of a resource are accounted for.
+/// The kinds of objects that have their own usage rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Pods,
     Services,
     VolumeClaims,
     DeviceClaims,
-    /// By their number only.
+    /// Only their number counts.
     Others,
 }
 
-/// Accounts for the objects of one resource.
+/// Computes the quota usage of the objects of one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Evaluator {
     kind: Kind,
-    /// The limit of their number: `count/deployments.apps`.
+    /// The limit of the number of objects: `count/deployments.apps`.
     count: String,
     /// Another name of that limit.
     alias: Option<&'static str>,
@@ -147,10 +147,10 @@ impl Evaluator {
         }
     }
 
-    /// Refuses an object that does not say how much it uses of what is limited.
+    /// Rejects an object that does not specify the amounts of limited resources.
     ///
     /// # Errors
-    /// What it has to specify.
+    /// The message, which contains what the object must specify.
     pub(super) fn check_constraints(&self, limits: &[&str], object: &Value) -> Result<(), String> {
         match self.kind {
             Kind::Pods => pods::check_constraints(limits, object),
@@ -215,7 +215,7 @@ fn of_volume_claim(claim: &Value) -> ResourceList {
     let mut usage = list_of([("persistentvolumeclaims", 1)]);
     let requested = Quantity::read(&claim["spec"]["resources"]["requests"]["storage"]);
     if let Some(mut storage) = requested.map(Quantity::rounded_up) {
-        // While a claim shrinks back after an expansion that failed, more may be allocated.
+        // While a claim shrinks after a failed expansion, the allocated storage can exceed the requested storage.
         let allocated = Quantity::read(&claim["status"]["allocatedResources"]["storage"]);
         if let Some(allocated) = allocated.filter(|allocated| *allocated > storage) {
             storage = allocated.rounded_up();
@@ -246,7 +246,7 @@ fn is_claim_in_scope(scope: &Scope, claim: &Value) -> bool {
     }
 }
 
-/// The attributes classes that a claim has, had, or is to get.
+/// Returns the attributes classes of a claim: the specified, the current and the target one.
 fn attributes_classes(claim: &Value) -> Vec<&str> {
     let status = &claim["status"];
     let classes = [
@@ -273,7 +273,7 @@ fn of_device_claim(claim: &Value) -> ResourceList {
         let mut used = ResourceList::new();
         let alternatives = items(&request["firstAvailable"]).chain(request.get("exactly"));
         for (name, count) in alternatives.map(devices) {
-            // Only one alternative gets its devices; which one is unknown.
+            // The claim gets the devices of only one alternative, which is unknown here, so the largest counts.
             let count = Quantity::of_count(count);
             raise(&mut used, &[(name, count)].into());
         }

@@ -1,5 +1,5 @@
-//! The configuration of the ResourceQuota plugin, ResourceQuotaConfiguration: resources that no namespace may
-//! use unless a quota covers them.
+//! ResourceQuotaConfiguration, the configuration of the ResourceQuota plugin: resources that a namespace can use only
+//! if a quota covers them.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ const SCOPES: [&str; 7] = [
 ];
 const OPERATORS: [&str; 4] = ["DoesNotExist", "Exists", "In", "NotIn"];
 
-/// What needs a quota to be used.
+/// The resources that a namespace can use only with a quota.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::plugins) struct LimitedResources(Vec<Limited>);
 
@@ -30,13 +30,13 @@ pub(in crate::plugins) struct LimitedResources(Vec<Limited>);
 struct Limited {
     group: String,
     resource: String,
-    /// A limit that contains one of these is limited.
+    /// A quota must cover each resource whose name contains one of these.
     parts: Vec<String>,
-    /// An object in one of these is limited.
+    /// A quota must cover each of these scopes that an object is in.
     scopes: Vec<Scope>,
 }
 
-/// The configuration as it is written.
+/// The configuration file as parsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::plugins) struct Written {
@@ -139,7 +139,7 @@ impl LimitedResources {
     }
 }
 
-/// Upstream accepts these when it starts, and then limits nothing by them.
+/// Upstream accepts these values at start, but they have no effect.
 fn scope_problem(field: &str, scope: &WrittenScope) -> Option<StatusCause> {
     let (name, operator) = (&*scope.scope_name, &*scope.operator);
     let has_values = scope

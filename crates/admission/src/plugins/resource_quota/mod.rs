@@ -1,6 +1,6 @@
-//! ResourceQuota: refuses objects by which a namespace would use more than its ResourceQuotas allow. What a
-//! request adds is charged to the status of the quotas before the object is stored, by compare-and-swap. What
-//! deletions and failed requests free, the resource quota controller finds out.
+//! ResourceQuota: rejects objects with which a namespace would exceed its ResourceQuotas. Before an object is stored,
+//! the plugin charges the request: it adds the usage to the status of the quotas by compare-and-swap. The resource
+//! quota controller later subtracts what deletions and failed requests release.
 
 mod charge;
 mod evaluator;
@@ -30,27 +30,28 @@ use super::resources::ResourceList;
 
 pub use self::usage::QuotaUsage;
 
-/// How long a request may take to be charged.
+/// The time limit for charging a request.
 const CHARGE_MAX: Duration = Duration::from_secs(10);
 
-/// Requests of namespaces that share a turn are charged one after the other.
+/// The number of semaphores for namespaces. The server charges requests of namespaces with the same semaphore one after
+/// the other.
 const TURNS: usize = 64;
 
 const QUOTAS: GroupResource<'static> = GroupResource::new("", "resourcequotas");
 
-/// See the module.
+/// The ResourceQuota admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct ResourceQuota {
-    /// By the hash of the namespace. Without turns, most of many concurrent requests would be charged in vain,
-    /// because only one can change a quota at a time. Other servers have turns of their own.
+    /// The semaphores, selected by the hash of the namespace. Without them most of many concurrent requests would fail
+    /// to charge and retry, because only one at a time can change a quota. Other servers have their own semaphores.
     turns: Vec<Semaphore>,
     hasher: RandomState,
-    /// What no namespace may use without a quota.
+    /// The resources that a namespace can use only with a quota.
     limited: LimitedResources,
 }
 
 impl ResourceQuota {
-    /// The plugin, which limits the use of `limited` to namespaces with a quota for it.
+    /// Creates the plugin. Only namespaces with a quota for `limited` can use it.
     pub(super) fn new(limited: LimitedResources) -> Self {
         Self {
             turns: (0..TURNS).map(|_| Semaphore::new(1)).collect(),
@@ -115,7 +116,7 @@ impl AdmissionPlugin for ResourceQuota {
 }
 
 impl ResourceQuota {
-    /// Charges a request to every quota that is about it.
+    /// Charges a request to every quota that limits its object.
     async fn charge(
         &self,
         cluster: &dyn Cluster,
@@ -130,9 +131,9 @@ impl ResourceQuota {
             let mut quotas = read(cluster, attributes, Freshness::Latest).await?;
             quotas.retain(|quota| !done.contains(uid(quota)));
             let parsed: Vec<Quota> = quotas.iter().map(Quota::parse).collect();
-            // Once a quota is charged, the others alone do not show that limited resources are covered.
+            // After a quota is charged, the remaining ones do not show whether quotas cover the limited resources.
             let limited = Some(&self.limited).filter(|_| done.is_empty());
-            // Whether one of them is exceeded is known before any of them is charged.
+            // All quotas are checked before the first one is charged.
             let changes = charged.charge(&parsed, limited);
             let changes = changes.map_err(|refusal| match refusal {
                 Refusal::Forbidden(why) => attributes.forbidden(why),
@@ -174,7 +175,7 @@ fn uid(quota: &Value) -> &str {
     quota["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// A list of resources as objects contain it.
+/// Formats a list of resources as objects contain it.
 fn shown(list: &ResourceList) -> Value {
     let members = list.iter();
     members

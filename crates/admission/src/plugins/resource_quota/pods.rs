@@ -1,4 +1,4 @@
-//! How pods are accounted for.
+//! The quota usage of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";
 const DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 
-/// Limits that are about pods.
+/// The limits of a quota that count pods.
 const LIMITS: [&str; 10] = [
     "cpu",
     "memory",
@@ -27,7 +27,7 @@ const LIMITS: [&str; 10] = [
     "pods",
 ];
 
-/// Limits for which every container has to say how much it uses.
+/// The limits that require every container to specify its amount.
 const REQUIRED: [&str; 6] = [
     "cpu",
     "memory",
@@ -37,7 +37,7 @@ const REQUIRED: [&str; 6] = [
     "limits.memory",
 ];
 
-/// Returns true if the limit of this name is about pods.
+/// Returns true if the limit of this name counts pods.
 pub(super) fn matches(limit: &str) -> bool {
     let unprefixed = limit.strip_prefix(REQUESTS);
     let is_extended = unprefixed.is_some_and(|name| {
@@ -50,13 +50,13 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Returns true if the pod ends by itself after some time.
+/// Returns true if the pod has an `activeDeadlineSeconds`.
 pub(super) fn is_terminating(pod: &Value) -> bool {
     let deadline = pod["spec"]["activeDeadlineSeconds"].as_i64();
     deadline.is_some_and(|deadline| deadline >= 0)
 }
 
-/// Returns true if the pod still uses resources: it has not ended, and its time to end is not over.
+/// Returns true if the pod still uses resources: it has not ended, and the time for its termination has not passed.
 fn is_using(pod: &Value, now: Timestamp) -> bool {
     let phase = pod["status"]["phase"].as_str();
     if matches!(phase, Some("Failed" | "Succeeded")) {
@@ -73,7 +73,7 @@ fn is_using(pod: &Value, now: Timestamp) -> bool {
     end.map_or(true, |end| now <= end)
 }
 
-/// Returns how much a pod uses of each limit, but for the number of pods of any state.
+/// Returns the usage of each limit by a pod, except that of the number of pods in any state.
 pub(super) fn usage(pod: &Value, now: Timestamp) -> ResourceList {
     match is_using(pod, now) {
         true => by_limit(&total(pod, Bound::Requests), &total(pod, Bound::Limits)),
@@ -81,7 +81,7 @@ pub(super) fn usage(pod: &Value, now: Timestamp) -> ResourceList {
     }
 }
 
-/// Amounts by the names of the limits that they count for.
+/// Returns amounts by the names of the limits that they count for.
 fn by_limit(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
     let mut usage: ResourceList = [("pods".to_owned(), Quantity::of_count(1))].into();
     for (name, amount) in requests {
@@ -103,8 +103,8 @@ fn by_limit(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
     usage
 }
 
-/// Returns what a pod requests or is limited to in all, whichever is more of what its spec asks for and what its
-/// containers run with while they are being resized.
+/// Returns the total requests or limits of a pod. For a container that is being resized, the larger of the amounts in
+/// the spec and in the status counts.
 fn total(pod: &Value, bound: Bound) -> ResourceList {
     total_of_pod(&pod["spec"], bound, |container| {
         effective(pod, container, bound)
@@ -137,7 +137,7 @@ fn is_resize_infeasible(status: &Value) -> bool {
     pending.is_some_and(|condition| condition["reason"] == "Infeasible")
 }
 
-/// Refuses a pod with containers that do not say how much they use of what is limited.
+/// Rejects a pod with containers that do not specify the amounts of limited resources.
 pub(super) fn check_constraints(limits: &[&str], pod: &Value) -> Result<(), String> {
     let spec = &pod["spec"];
     let names_of = |list: &Value| -> BTreeSet<String> { parse(list).into_keys().collect() };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// How the value of an object in a scope is compared.
+/// The operator that compares the value of an object in a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Operator {
     Exists,
@@ -13,7 +13,7 @@ enum Operator {
     NotIn(Vec<String>),
 }
 
-/// One scope.
+/// One scope of a quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope {
     pub(super) name: String,
@@ -21,7 +21,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// Returns the scopes of a quota's spec. An object has to be in all of them.
+    /// Returns the scopes of a quota's spec. The quota applies to objects that are in all of them.
     pub(crate) fn all(spec: &Value) -> Vec<Self> {
         let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
         let plain = items(&spec["scopes"]).into_iter().map(|name| Self {
@@ -63,7 +63,7 @@ impl Scope {
 }
 
 impl fmt::Display for Scope {
-    /// As Go prints a ScopedResourceSelectorRequirement.
+    /// Formats the scope as Go prints a ScopedResourceSelectorRequirement.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (operator, values): (_, &[String]) = match &self.operator {
             Operator::Exists => ("Exists", &[]),

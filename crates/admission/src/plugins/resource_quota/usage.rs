@@ -1,5 +1,5 @@
-//! What is used of a quota, counted from the objects of its namespace: what the resource quota controller writes
-//! into the quota's status.
+//! Computes the usage of a quota from the objects of its namespace. The resource quota controller writes it into the
+//! status of the quota.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::scope::Scope;
 use super::shown;
 use watchet_schema::Quantity;
 
-/// Counts what is used of one quota.
+/// The computed usage of one quota.
 #[derive(Debug)]
 pub struct QuotaUsage {
     scopes: Vec<Scope>,
@@ -19,8 +19,8 @@ pub struct QuotaUsage {
 }
 
 impl QuotaUsage {
-    /// Begins to count what is used of the limits in the spec of `quota`. Until a resource was
-    /// [counted](Self::count), what its status says stands.
+    /// Creates the usage of the limits in the spec of `quota`. The usage in its status applies to each resource until
+    /// the resource is [counted](Self::count).
     pub fn new(quota: &Value) -> Self {
         let hard = parse(&quota["spec"]["hard"]);
         let mut used = parse(&quota["status"]["used"]);
@@ -32,13 +32,13 @@ impl QuotaUsage {
         }
     }
 
-    /// Returns true if one of the limits is about objects of this resource.
+    /// Returns true if one of the limits counts objects of this resource.
     pub fn is_about(&self, group: &str, resource: &str) -> bool {
         let evaluator = Evaluator::of(group, resource);
         evaluator.is_some_and(|evaluator| self.hard.keys().any(|limit| evaluator.matches(limit)))
     }
 
-    /// Counts nothing of those limits about a resource of which the status says nothing.
+    /// Sets the usage of limits on this resource to zero if the status contains none.
     pub fn add_missing(&mut self, group: &str, resource: &str) {
         let Some(evaluator) = Evaluator::of(group, resource) else {
             return;
@@ -49,12 +49,12 @@ impl QuotaUsage {
         }
     }
 
-    /// Returns true if an object of this resource can come to use more or less while it exists.
+    /// Returns true if the usage by an object of this resource can change while the object exists.
     pub fn varies(group: &str, resource: &str) -> bool {
         Evaluator::of(group, resource).is_some_and(|evaluator| evaluator.varies())
     }
 
-    /// Returns everything of an object that decides how much it uses of which quota.
+    /// Returns all properties of an object that determine its usage of quotas.
     pub fn footprint(group: &str, resource: &str, object: &Value, now: Timestamp) -> String {
         let evaluator = Evaluator::of(group, resource);
         evaluator.map_or_else(String::new, |evaluator| {
@@ -63,7 +63,7 @@ impl QuotaUsage {
         })
     }
 
-    /// Counts the objects of a resource, which are all that the quota's namespace has.
+    /// Counts the objects of a resource. `objects` are all that the quota's namespace has.
     pub fn count(&mut self, group: &str, resource: &str, objects: &[Value], now: Timestamp) {
         let Some(evaluator) = Evaluator::of(group, resource) else {
             return;
@@ -88,8 +88,9 @@ impl QuotaUsage {
         serde_json::json!({"hard": shown(&self.hard), "used": shown(&self.used)})
     }
 
-    /// Counts what may be charged and not stored yet as used: what the status of `quota` says more than was counted,
-    /// as far as it was charged `since` the status said that. Returns true if there is any.
+    /// Adds usage that was charged for objects that may not be stored yet. If the status of `quota` has more usage than
+    /// was counted, the increase since the usage `since` is added, but not more than the difference; without `since`,
+    /// the whole difference. Returns true if anything was added.
     pub fn keep_charged(&mut self, quota: &Value, since: Option<&ResourceList>) -> bool {
         let said = parse(&quota["status"]["used"]);
         let mut is_any = false;
@@ -110,7 +111,7 @@ impl QuotaUsage {
         is_any
     }
 
-    /// Returns true if the status of `quota` says the same.
+    /// Returns true if the status of `quota` has this usage.
     pub fn is_status_of(&self, quota: &Value) -> bool {
         let status = &quota["status"];
         parse(&status["hard"]) == self.hard && parse(&status["used"]) == self.used

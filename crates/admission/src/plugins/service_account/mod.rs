@@ -1,5 +1,5 @@
-//! ServiceAccount: a new pod runs as a service account that exists, `default` if it names none, and mounts a
-//! token of it.
+//! ServiceAccount: a new pod runs as an existing service account, `default` if it specifies none, and mounts a token of
+//! the account.
 
 mod secrets;
 mod token_volume;
@@ -17,20 +17,20 @@ use super::plugin::AdmissionPlugin;
 
 const ACCOUNTS: GroupResource<'static> = GroupResource::new("", "serviceaccounts");
 
-/// The account of pods that name none.
+/// The account of pods that specify none.
 const DEFAULT: &str = "default";
 
-/// Marks a pod that a kubelet runs by itself and only reports.
+/// The annotation of a mirror pod: a kubelet runs the pod without the API server and only reports it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Restricts the pods of an account to the secrets that the account lists.
 const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// How often the account `default` is looked up: a controller makes it soon after the namespace.
+/// The number of lookups of the account `default`, which a controller creates soon after the namespace.
 const DEFAULT_TRIES: usize = 10;
 const RETRY_INTERVAL: Duration = Duration::from_millis(150);
 
-/// See the module.
+/// The ServiceAccount admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct ServiceAccount;
 
@@ -106,7 +106,8 @@ fn account_name(pod: &Value) -> &str {
     name.unwrap_or_default()
 }
 
-/// A mirror pod runs whatever admission says, so it must not need an identity or secrets.
+/// Rejects a mirror pod that uses a service account or secrets. The kubelet runs the pod even if admission rejects it,
+/// so the pod must not depend on them.
 fn check_mirror(attributes: &AdmissionRequest<'_>) -> Result<(), AdmissionError> {
     let pod = &attributes.object;
     let sources = list(&pod["spec"]["volumes"]).iter();
@@ -123,7 +124,7 @@ fn check_mirror(attributes: &AdmissionRequest<'_>) -> Result<(), AdmissionError>
     Err(attributes.forbidden(why))
 }
 
-/// The account of a pod that names one.
+/// Returns the account that the pod specifies.
 async fn account_of(
     cluster: &dyn Cluster,
     attributes: &AdmissionRequest<'_>,
@@ -149,7 +150,7 @@ async fn account_of(
     Err(failed(format!("serviceaccount {name:?} not found")))
 }
 
-/// Whether the pod mounts a token. The pod's own choice counts before that of the account.
+/// Returns true if the pod mounts a token. The setting of the pod has precedence over that of the account.
 fn has_token_volume(account: &Value, pod: &Value) -> bool {
     let chosen = pod["spec"]["automountServiceAccountToken"].as_bool();
     let chosen = chosen.or_else(|| account["automountServiceAccountToken"].as_bool());
@@ -158,7 +159,7 @@ fn has_token_volume(account: &Value, pod: &Value) -> bool {
 
 fn check_secrets(attributes: &AdmissionRequest<'_>, account: &Value) -> Result<(), AdmissionError> {
     let annotation = &account["metadata"]["annotations"][ENFORCE_MOUNTABLE_SECRETS];
-    // The values that Go reads as true.
+    // The values that Go's `strconv.ParseBool` accepts as true.
     let is_true = ["1", "t", "T", "true", "TRUE", "True"];
     if !is_true.contains(&annotation.as_str().unwrap_or_default()) {
         return Ok(());

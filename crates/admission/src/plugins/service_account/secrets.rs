@@ -1,10 +1,10 @@
-//! The secrets that a pod refers to, and those that its service account lets it refer to.
+//! The secrets that a pod refers to, and those that its service account allows.
 
 use serde_json::Value;
 
 use super::super::object::{list, name_of};
 
-/// Where volumes refer to secrets.
+/// The fields of volumes that refer to secrets.
 const VOLUME_SECRETS: [&str; 10] = [
     "/azureFile/secretName",
     "/cephfs/secretRef",
@@ -40,20 +40,20 @@ pub(super) fn references_any(spec: &Value) -> bool {
         || list(&spec["imagePullSecrets"]).iter().any(is_given)
 }
 
-/// A name, or an object with one, that is not empty.
+/// Returns true if `reference` is a name that is not empty, or an object with such a name.
 fn is_given(reference: &Value) -> bool {
     let name = reference.as_str().or_else(|| reference["name"].as_str());
     name.is_some_and(|name| !name.is_empty())
 }
 
-/// The names in a list of references of an account.
+/// Returns the names in a list of references of an account.
 fn names(references: &Value) -> impl Iterator<Item = &str> {
     list(references)
         .iter()
         .filter_map(|one| one["name"].as_str())
 }
 
-/// Checks that the account lists every secret that a new pod of this spec refers to.
+/// Checks that the account lists every secret that a new pod with this spec refers to.
 pub(super) fn check(spec: &Value, account: &Value) -> Result<(), String> {
     let mountable = |name: &str| names(&account["secrets"]).any(|own| own == name);
     let own = name_of(account);
@@ -81,7 +81,7 @@ pub(super) fn check(spec: &Value, account: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the same of ephemeral containers, which are added to a pod.
+/// Checks that the account lists every secret that ephemeral containers, which are added to a pod, refer to.
 pub(super) fn check_ephemeral_containers(spec: &Value, account: &Value) -> Result<(), String> {
     let containers = list(&spec["ephemeralContainers"]);
     check_containers(containers, "ephemeral container", account)

@@ -34,7 +34,7 @@ async fn created(accounts: &[Value], spec: Value) -> Value {
     created["spec"].clone()
 }
 
-/// Checks with which words a new pod is refused, before webhooks and after them.
+/// Checks the messages with which the plugin rejects a new pod, before webhooks and after them.
 async fn check_refused(accounts: &[Value], pod: Value, expected: &str) {
     let cluster = cluster(accounts);
     let expected = format!("pods \"p\" is forbidden: {expected}");

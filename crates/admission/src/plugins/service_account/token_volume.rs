@@ -1,5 +1,5 @@
-//! The volume with a token of the service account, the certificate authority and the namespace, which
-//! clients inside of a pod find at a fixed path.
+//! The volume with a token of the service account, the certificate authority and the namespace, which clients in a pod
+//! read at a fixed path.
 
 use serde_json::{Value, json};
 
@@ -8,13 +8,14 @@ use watchet_api::names;
 
 const NAME_PREFIX: &str = "kube-api-access-";
 
-/// Where clients look.
+/// The path at which clients read the volume.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// An hour, and seven seconds by which the server knows tokens that were not asked for by hand.
+/// One hour and seven seconds. The server recognizes the tokens of this volume by this lifetime.
 const EXPIRATION_SECONDS: i64 = 60 * 60 + 7;
 
-/// Mounts the volume into every container of a pod of this spec that has nothing at its path.
+/// Mounts the volume into every container of a pod with this spec, except containers that mount another volume at the
+/// path.
 pub(super) fn mount(spec: &mut Value) {
     let volumes = list(&spec["volumes"]).iter();
     let mut volumes = volumes.filter_map(|volume| volume["name"].as_str());

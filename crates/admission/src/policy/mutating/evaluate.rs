@@ -1,4 +1,4 @@
-//! Evaluating one mutation of a policy; on a blocking thread.
+//! Evaluates one mutation of a policy, on a blocking thread.
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -9,7 +9,7 @@ use super::super::super::webhook::Verdict;
 use super::super::scope::{Activation, compose, explained};
 use super::MutatingPolicy;
 
-/// What the evaluation of a mutation comes to.
+/// The result of the evaluation of a mutation.
 #[derive(Debug)]
 pub(super) enum Step {
     /// A change of the object.

@@ -1,6 +1,7 @@
-//! MutatingAdmissionPolicy (KEP-3962): which policies a write is mutated by, and in which order. Policies by
-//! name, their bindings by name, their parameters as the cluster has them; each sees what those before it made
-//! of the object. Which policies apply is decided by the object as it was before the first of them.
+//! MutatingAdmissionPolicy (KEP-3962): the policies that mutate a write, and their order. Policies run in the order of
+//! their names, with their bindings in the order of their names, and with the parameters in the order in which the
+//! cluster returns them. Each evaluation gets the object as the previous ones changed it. Whether a policy applies
+//! depends on the object before the first policy.
 
 mod evaluate;
 mod read;
@@ -28,10 +29,10 @@ use evaluate::Step;
 use watchet_api::{Status, StatusCause};
 use watchet_tasks::Tasks;
 
-/// How large a policy may make an object: as large as a client may send one.
+/// The maximum size of an object that a policy has enlarged: the limit of the objects that clients send.
 const OBJECT_BYTES_MAX: usize = 3 << 20;
 
-/// How many failures of policies are named to a client.
+/// The maximum number of failures in an error.
 const FAILURES_MAX: usize = 100;
 
 /// One evaluation of a policy: the names of the policy, of the binding and of the parameter.
@@ -56,7 +57,7 @@ impl Invocation {
     }
 }
 
-/// The policies, and what they need to be evaluated.
+/// The policies of a round, and what their evaluation needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Mutating<'a> {
     pub(crate) tasks: &'a Tasks,
@@ -67,10 +68,10 @@ pub(crate) struct Mutating<'a> {
 }
 
 impl Mutating<'_> {
-    /// Runs one round of the policies, which `write`'s object becomes the result of.
+    /// Runs one round of the policies, and replaces the object of `write` by the result.
     ///
     /// # Errors
-    /// A policy failed whose failure policy is `Fail`; the namespace of the write is gone.
+    /// A policy with the failure policy `Fail` failed, or the namespace of the write does not exist.
     pub(crate) async fn round(
         self,
         write: &mut AdmissionRequest<'_>,
@@ -98,11 +99,11 @@ impl Mutating<'_> {
     }
 }
 
-/// A policy that failed, and whose failures count.
+/// A failure of a policy that its failure policy does not ignore.
 struct Failed {
     policy: String,
     failure: Failure,
-    /// Empty is `Forbidden`.
+    /// Empty for the default, `Forbidden`.
     reason: &'static str,
 }
 
@@ -161,7 +162,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Runs a policy. Returns true if a mutation was applied, whether or not the object is another now.
+    /// Runs a policy. Returns true if it applied a mutation, even if that did not change the object.
     async fn policy(
         &mut self,
         policy: &Arc<MutatingPolicy>,
@@ -207,7 +208,7 @@ impl Round<'_> {
         Ok(subject.is_mutated)
     }
 
-    /// Evaluates a policy for one binding and parameter, if that is due.
+    /// Evaluates a policy for one binding and parameter, if this round calls it.
     async fn invoke(
         &mut self,
         policy: &Arc<MutatingPolicy>,
@@ -264,8 +265,8 @@ impl Round<'_> {
         Ok(subject)
     }
 
-    /// Evaluates a mutation on a blocking thread: it can take its budget's time, which is not the other
-    /// requests'.
+    /// Evaluates a mutation on a blocking thread, because it can take all the time of its budget and would delay other
+    /// requests.
     async fn step(
         &self,
         policy: &Arc<MutatingPolicy>,
@@ -291,7 +292,7 @@ impl Round<'_> {
         evaluated.map_err(|error| AdmissionError::Internal(error.to_string()))
     }
 
-    /// Notes a failure, unless the failure policy ignores it.
+    /// Records a failure, unless the failure policy ignores it.
     fn failed(&mut self, policy: &MutatingPolicy, failure: Failure, reason: &'static str) {
         let definition = &policy.definition;
         if definition.ignores_failures {
@@ -307,15 +308,15 @@ impl Round<'_> {
     }
 }
 
-/// What the mutations of a policy work on.
+/// The object and the other variables that the mutations of a policy read and change.
 struct Subject {
     activation: Activation,
     matched: Matched,
-    /// Whether a mutation was applied.
+    /// True if a mutation was applied.
     is_mutated: bool,
 }
 
-/// The object and the old object in the form that a policy matched.
+/// Converts the object and the old object to the kind that a policy matched.
 async fn form(
     cluster: &dyn Cluster,
     write: &AdmissionRequest<'_>,
@@ -334,7 +335,7 @@ fn failure_of(binding: &Binding, why: String) -> Failure {
     }
 }
 
-/// `mutated`, unless it is too large and larger than `object`: policies could double it again and again.
+/// Returns `mutated`. Fails if it is too large and larger than `object`: policies could double it repeatedly.
 fn fitting(object: &Value, mutated: Value) -> Result<Value, MutationError> {
     let bytes = size(&mutated);
     match bytes > OBJECT_BYTES_MAX && bytes > size(object) {
@@ -345,7 +346,7 @@ fn fitting(object: &Value, mutated: Value) -> Result<Value, MutationError> {
     }
 }
 
-/// The bytes of `value` as JSON, about.
+/// Returns the approximate size of `value` as JSON in bytes.
 fn size(value: &Value) -> usize {
     const OF_ANY: usize = 4;
     match value {
@@ -361,7 +362,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// 503: the type of the object is not known yet.
+/// Returns the 503 for an object whose type is not known yet.
 fn no_type(kind: &str) -> AdmissionError {
     let message = format!(
         "Resource kind {kind} not found. There can be a delay between when CustomResourceDefinitions are \
@@ -374,7 +375,7 @@ fn no_type(kind: &str) -> AdmissionError {
     )))
 }
 
-/// 403, also where the reason is `Invalid`, as upstream.
+/// Returns the 403 for these failures. As upstream, the code is 403 even if the reason is `Invalid`.
 fn refusal(failures: Vec<Failed>, write: &AdmissionRequest<'_>) -> AdmissionError {
     let first = failures.first();
     let reason = first.map_or("", |first| first.reason);

@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicies as they are stored, read and compiled once.
+//! Reads and compiles MutatingAdmissionPolicies.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ impl MutatingPolicy {
     /// Reads a MutatingAdmissionPolicy.
     ///
     /// # Errors
-    /// It is none.
+    /// The object is not a MutatingAdmissionPolicy.
     pub(crate) fn read(stored: &Value) -> Result<Self, String> {
         let name = stored["metadata"]["name"].as_str().unwrap_or_default();
         let spec = StoredSpec::deserialize(&stored["spec"]).map_err(|error| error.to_string())?;

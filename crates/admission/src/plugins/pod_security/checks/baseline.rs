@@ -1,4 +1,4 @@
-//! The checks of the baseline level, but for security profiles.
+//! The checks of the baseline level, except those of security profiles.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::pod::{
     violation,
 };
 
-/// Capabilities that a container runtime gives by default.
+/// The capabilities that container runtimes give by default.
 const CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -69,7 +69,7 @@ pub(super) fn host_ports(pod: Pod<'_>) -> Option<Violation> {
     let names = pod.names(|container| {
         let used = items(&container["ports"]).filter_map(|port| port["hostPort"].as_i64());
         let used: Vec<_> = used.filter(|port| *port != 0).collect();
-        // Upstream sorts them as texts.
+        // Upstream sorts the ports as strings.
         ports.extend(used.iter().map(i64::to_string));
         !used.is_empty()
     });
@@ -112,7 +112,7 @@ pub(super) fn probe_hosts(pod: Pod<'_>) -> Option<Violation> {
     if names.is_empty() {
         return None;
     }
-    // Unlike elsewhere, upstream lists the containers by name.
+    // Only in this check upstream lists the containers in the order of their names.
     let names = sorted(&names.into_iter().collect());
     let detail = format!(
         "{} {} {}",

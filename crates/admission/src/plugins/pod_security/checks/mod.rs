@@ -50,7 +50,7 @@ const fn entry(id: &'static str, level: Level, versions: &'static [Versioned]) -
     }
 }
 
-/// In the order in which violations are reported: baseline first, each level by name.
+/// The checks in the order in which violations are reported: baseline first, and the checks of each level by name.
 #[rustfmt::skip]
 const CHECKS: &[Entry] = &[
     entry("appArmorProfile", Level::Baseline, &[at(0, profiles::app_armor)]),
@@ -124,7 +124,7 @@ pub(super) fn violations(policy: LevelVersion, pod: Pod<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// All violations in one line.
+/// Returns all violations in one line.
 pub(super) fn details(violations: &[Violation]) -> String {
     let each = violations.iter().map(|Violation { reason, detail }| {
         if detail.is_empty() {
@@ -136,7 +136,7 @@ pub(super) fn details(violations: &[Violation]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The kinds of violations in one line.
+/// Returns the kinds of the violations in one line.
 pub(super) fn reasons(violations: &[Violation]) -> String {
     let each: Vec<&str> = violations.iter().map(|v| v.reason.as_str()).collect();
     each.join(", ")

@@ -10,7 +10,7 @@ const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.
 const SECCOMP_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER_ANNOTATION: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-/// The profile types that AppArmor and seccomp have in common and that are allowed.
+/// The allowed profile types of both AppArmor and seccomp.
 const CONFINED: [&str; 2] = ["RuntimeDefault", "Localhost"];
 
 pub(super) fn app_armor(pod: Pod<'_>) -> Option<Violation> {
@@ -108,7 +108,7 @@ fn se_linux(pod: Pod<'_>, allowed: &[&str]) -> Option<Violation> {
     violation("seLinuxOptions", detail)
 }
 
-/// Before profiles had a field there were annotations.
+/// Checks the annotations that specified seccomp profiles before pods had fields for them.
 pub(super) fn seccomp_annotations(pod: Pod<'_>) -> Option<Violation> {
     let of_containers = pod.containers().map(|container| {
         let name = text(&container["name"]);
@@ -181,7 +181,7 @@ pub(super) fn seccomp_restricted_but_windows(pod: Pod<'_>) -> Option<Violation> 
     }
 }
 
-/// The type of the profile of a pod's spec or of a container, if it has one.
+/// Returns the type of the profile in a pod's spec or a container, if it has one.
 fn seccomp_type(of: &Value) -> Option<&str> {
     let profile = &of["securityContext"]["seccompProfile"];
     (!profile.is_null()).then(|| text(&profile["type"]))

@@ -1,4 +1,4 @@
-//! The checks of the restricted level, but for security profiles.
+//! The checks of the restricted level, except those of security profiles.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Every check with pods that pass and pods that do not, and what levels of which versions consist of.
+//! Tests of every check with pods that pass and pods that fail, and of the checks of each level and version.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn found(policy_text: &str, metadata: &Value, spec: &Value) -> String {
     details(&violations(policy(policy_text), pod))
 }
 
-/// A spec that violates nothing, with some of its members replaced.
+/// Returns a spec without violations, with some of its fields replaced.
 fn secure(changes: &Value, container_changes: &Value) -> Value {
     let mut container = json!({"name": "a", "image": "i", "securityContext": {
         "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},

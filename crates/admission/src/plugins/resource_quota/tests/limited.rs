@@ -1,4 +1,4 @@
-//! Resources that need a quota to be used.
+//! Tests of resources that can be used only with a quota.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What objects count for, and what is charged to which quota, also by many requests and servers at a time.
+//! Tests of the usage by objects, and of charges to quotas, also by many concurrent requests and servers.
 
 mod limited;
 
@@ -66,7 +66,7 @@ fn what_pods_use() {
         "hugepages-2Mi": "4Mi", "requests.hugepages-2Mi": "4Mi", "requests.example.com/gpu": "2",
     });
     assert_eq!(usage("", "pods", &pod), expected);
-    // While it is being resized the larger amount counts.
+    // During a resize the larger amount counts.
     let status = json!({"containerStatuses": [
         {"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "3"}}},
     ]});
@@ -270,7 +270,7 @@ async fn an_update_is_charged_what_it_adds() {
         "a pod itself cannot ask for more"
     );
 
-    // What a status says has happened already.
+    // A status reports what has already happened, so quotas do not reject it.
     let claim = |allocated: &str| {
         let resources = json!({"requests": {"storage": "1"}});
         json!({"metadata": {"name": "c", "namespace": "n"}, "spec": {"resources": resources},
@@ -392,7 +392,8 @@ fn a_status_is_counted_from_objects() {
     assert!(usage.is_status_of(&quota));
 }
 
-/// Requests of so many thousandths of a CPU each, through servers of their own, against one limit.
+/// Sends one create per item of `requests`, an amount in thousandths of a CPU, by `servers` plugins against one quota.
+/// Returns which creates succeeded, and the usage in the status.
 async fn race(hard: u64, requests: &[u64], servers: usize) -> (Vec<bool>, Value) {
     let spec = json!({"hard": {"requests.cpu": format!("{hard}m"), "pods": "1k"}});
     let begun = json!({"requests.cpu": "0", "pods": "0"});
@@ -428,14 +429,14 @@ proptest! {
         prop_assert_eq!(used["requests.cpu"].milli_value() as u64, charged);
         let count = created.iter().filter(|created| **created).count() as i64;
         prop_assert_eq!(used["pods"].value(), count);
-        // A request is refused only if it did not fit, and what is used never shrinks.
+        // The plugin rejects a request only if it did not fit, and the usage never decreases.
         for (cpu, created) in pairs {
             prop_assert!(*created || charged + cpu > hard);
         }
     }
 }
 
-/// What was charged lately may not be stored yet, and is not given away.
+/// Objects of recent charges may not be stored yet, so their usage still counts.
 #[test]
 fn what_was_charged_lately_stays_used() {
     let quota = |used: &str| json!({"spec": {"hard": {"secrets": "9"}}, "status": {"used": {"secrets": used}}});
