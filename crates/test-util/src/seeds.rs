@@ -2,13 +2,13 @@
 
 const VARIABLE: &str = "WATCHET_SEED";
 
-/// Returns the seed of a test with one random run, and prints it.
+/// Returns the seed of a test with a single random run, and prints it.
 pub fn seed() -> u64 {
     seed_or(fastrand::u64(..))
 }
 
-/// Returns `default` unless the variable has another seed, and prints it. For tests whose length or expectations fit
-/// some seeds only.
+/// Returns the seed in `WATCHET_SEED`, or `default` if it is not set, and prints it. For tests whose length or
+/// expectations fit only some seeds.
 pub fn seed_or(default: u64) -> u64 {
     let seed = std::env::var(VARIABLE).map_or(default, |seed| {
         seed.parse()
@@ -18,7 +18,7 @@ pub fn seed_or(default: u64) -> u64 {
     seed
 }
 
-/// Returns the seeds of `count` runs, or the one of the variable. Prints each when its run begins.
+/// Returns the seeds of `count` runs, or only the one in `WATCHET_SEED`. Prints each when its run begins.
 pub fn seeds(count: usize) -> impl Iterator<Item = u64> {
     let count = if std::env::var_os(VARIABLE).is_some() {
         1

@@ -208,7 +208,7 @@ async fn pods_are_deleted_first() {
     assert_eq!(fixture.stored("/configmaps/slow/needed").await, None);
 }
 
-/// As in a test environment without kube-controller-manager.
+/// A test environment without kube-controller-manager behaves like this.
 #[tokio::test]
 async fn without_the_controller_a_namespace_stays_terminating() {
     let fixture = crate::builtin::tests::fixture().await;

@@ -9,7 +9,7 @@ mod tests {
 
     #[test]
     fn the_commit_is_known_in_a_clone() {
-        // A build from sources without git has none.
+        // A build from a source archive without the git history has no commit.
         let manifest = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         if manifest.join(".git").exists() {
             assert_eq!(GIT_COMMIT.len(), 40, "{GIT_COMMIT}");

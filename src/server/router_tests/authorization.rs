@@ -1,4 +1,4 @@
-//! Every request is authorized before it is served, with upstream's attributes.
+//! Tests that every request is authorized before it is served, with upstream's attributes.
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -335,7 +335,7 @@ async fn impersonated_user_is_authorized() {
     server.stop().await;
 }
 
-/// Reviews received what the authorizer of requests decides.
+/// A review returns the decision of the authorizer that also authorizes requests.
 #[tokio::test]
 async fn reviews_call_the_same_authorizer() {
     let authorizer = Arc::new(Recorder::default());

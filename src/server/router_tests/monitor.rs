@@ -84,7 +84,7 @@ async fn requests_have_the_labels_of_their_path() {
     server.stop().await;
 }
 
-/// Otherwise anyone who can request unknown paths could exhaust the memory.
+/// If unknown paths created series, clients could exhaust the memory.
 #[tokio::test]
 async fn unknown_paths_create_no_labels() {
     let server = Server::new().await;

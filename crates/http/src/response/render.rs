@@ -211,7 +211,7 @@ impl Renderer {
     }
 
     /// Appends the object of a bookmark in this form. In a Table it is a row that always includes
-    /// its metadata, whatever `includeObject` says, because the annotation must arrive.
+    /// its metadata, whatever the value of `includeObject`, because the annotation must arrive.
     ///
     /// # Errors
     /// As [`Self::write_item`].

@@ -11,18 +11,18 @@ use super::object::ReceivedObject;
 use super::script::Step;
 use super::versions::Versions;
 
-/// A watch and what its client has received and the script has not yet expected.
+/// A watch, and the items that its client has received and the script has not yet expected.
 pub(super) struct Client<W> {
     pub(super) stream: Option<W>,
     pub(super) is_paused: bool,
     /// What it received; `None` is the end of the watch.
     pub(super) received: VecDeque<Option<Received>>,
-    /// The last step about it.
+    /// The last step that refers to this watch.
     pub(super) step: Step,
 }
 
 impl<W: WatchStream> Client<W> {
-    /// Reads what is available. Returns true if there was something.
+    /// Reads all available items. Returns true if there were any.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(stream) = self.stream.as_mut().filter(|_| !self.is_paused) else {
             return false;
@@ -44,7 +44,7 @@ impl<W: WatchStream> Client<W> {
 
 pub(super) type Clients<W> = BTreeMap<String, Client<W>>;
 
-/// Reads what is available to all clients. Returns true if there was something.
+/// Reads the available items of all clients. Returns true if there were any.
 pub(super) fn poll_read<W: WatchStream>(clients: &mut Clients<W>, cx: &mut Context<'_>) -> bool {
     let reads = clients.values_mut().map(|client| client.poll_read(cx));
     reads.filter(|has_read| *has_read).count() > 0
@@ -96,7 +96,7 @@ pub(super) async fn reading<W: WatchStream, T>(
 ) -> T {
     let mut step = pin!(step);
     poll_fn(|cx| {
-        // One batch at a time, so that the step advances however much there is to read.
+        // One batch per poll, so that the step advances even if there is always something to read.
         let progress = poll_read(clients, cx);
         let result = step.as_mut().poll(cx);
         if result.is_pending() && progress {

@@ -8,7 +8,7 @@ use super::driver::Driver;
 use super::run::run;
 use super::script::{Need, Script};
 
-/// A driver, and what it supports.
+/// A driver and the needs that it supports.
 #[derive(Debug)]
 pub struct DriverInfo {
     /// Its name.
@@ -33,7 +33,7 @@ pub const DRIVERS: [DriverInfo; 3] = [
     },
 ];
 
-/// The scripts of the directory, or the one that `WATCHET_SCRIPT` names.
+/// The scripts of the directory, or those with the text of `WATCHET_SCRIPT` in their name.
 #[derive(Debug)]
 pub struct Corpus {
     scripts: Vec<(PathBuf, Script)>,
@@ -43,7 +43,7 @@ impl Corpus {
     /// Reads and parses the scripts.
     ///
     /// # Panics
-    /// If one is not a script, with the place of the mistake, or if none has the name.
+    /// If a file is not a valid script, with the position of the error, or if no script has the name.
     pub fn load() -> Self {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/watch-scripts");
         let only = std::env::var("WATCHET_SCRIPT").unwrap_or_default();

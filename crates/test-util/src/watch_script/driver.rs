@@ -1,4 +1,4 @@
-//! What executes the steps of a script: a cache, a server, or whatever else lists and watches.
+//! The interface that executes the steps of a script: a cache, a server, or anything else that supports list and watch.
 
 use std::collections::BTreeSet;
 use std::task::{Context, Poll};
@@ -13,13 +13,13 @@ use super::script::{Match, Read};
 pub struct WriteRequest {
     /// The object.
     pub object: ObjectName,
-    /// What is stored now.
+    /// The content that is stored before the change.
     pub previous: Option<StoredObject>,
-    /// What is stored next; `None` deletes it.
+    /// The content to store; `None` deletes the object.
     pub next: Option<StoredObject>,
 }
 
-/// A list or watch, with the numbers of the versions.
+/// The parameters of a list or watch, with resolved versions.
 #[derive(Debug, Clone, Default)]
 pub struct ReadRequest {
     /// `resourceVersion`
@@ -126,7 +126,7 @@ pub struct ApiError {
     pub code: u16,
     /// `reason`
     pub reason: String,
-    /// `metadata.continue`: of an expired continue token.
+    /// `metadata.continue`: the new token in the error about an expired one.
     pub continue_token: Option<String>,
 }
 
@@ -143,7 +143,7 @@ pub struct ListResponse {
     pub remaining: Option<u64>,
 }
 
-/// What a watch sends.
+/// An item that a watch sends.
 #[derive(Debug, Clone)]
 pub enum Received {
     /// An event.
@@ -161,16 +161,16 @@ pub enum Received {
 
 /// An open watch.
 pub trait WatchStream {
-    /// Returns what is available next, or `None` at the end of the watch.
+    /// Returns the next available item, or `None` at the end of the watch.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<Received>>>;
 }
 
-/// How long the runner waits. With a paused clock that takes no time.
+/// How long the runner waits. If the clock is paused, this takes no real time.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// For an expected item.
+    /// The maximum wait for an expected item.
     pub patience: Duration,
-    /// Before it concludes that nothing more arrives.
+    /// The wait before the runner concludes that nothing more arrives.
     pub silence: Duration,
 }
 
@@ -179,7 +179,7 @@ pub struct Timing {
 /// The methods of a [`Need`](super::Need) that the driver does not support need not be implemented.
 #[expect(async_fn_in_trait, reason = "tests await the futures in place")]
 pub trait Driver {
-    /// Its watches.
+    /// The type of its watches.
     type Watch: WatchStream;
 
     /// Returns its name, for reports.
@@ -188,10 +188,10 @@ pub trait Driver {
     /// Returns how long to wait.
     fn timing(&self) -> Timing;
 
-    /// Prepares a run with objects in these namespaces and returns the revision of storage.
+    /// Prepares a run whose objects are in these namespaces, and returns the revision of storage.
     async fn start(&mut self, namespaces: &BTreeSet<String>) -> u64;
 
-    /// Writes all in one revision and returns it.
+    /// Performs all writes in one revision and returns it.
     async fn write(&mut self, writes: &[WriteRequest]) -> u64;
 
     /// Lists pods.

@@ -74,7 +74,7 @@ impl<D: Driver> Run<'_, D> {
                     }
                 }
             });
-            // Less than enough is reported below.
+            // If too few items arrive, the comparison below reports it.
             timeout(timing.patience, enough).await.ok();
         } else {
             reading(&mut self.watches, sleep(timing.silence)).await;
@@ -130,7 +130,7 @@ impl<D: Driver> Run<'_, D> {
         };
         let any_content = expanded.iter().any(has_content);
         for (index, item) in received.iter_mut().enumerate() {
-            // An item that the script does not have is shown whole if others are.
+            // An item beyond those of the script is shown with its content if any expected item has content.
             let is_compared = expanded.get(index).map_or(any_content, has_content);
             if let (Item::Object(object), false) = (item, is_compared) {
                 object.content = None;

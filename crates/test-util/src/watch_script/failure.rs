@@ -55,7 +55,7 @@ fn texts(items: &[Item]) -> Vec<String> {
     }
 }
 
-/// Returns the lines of both, marked as in a diff; the common beginning and end once.
+/// Returns a diff of both; lines of the common beginning and end appear once.
 fn difference(expected: &[String], received: &[String]) -> String {
     let pairs = expected.iter().zip(received);
     let begin = pairs.take_while(|(a, b)| a == b).count();

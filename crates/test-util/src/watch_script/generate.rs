@@ -1,4 +1,4 @@
-//! Random scripts with the expectations of the model, and the smallest one that still fails.
+//! Generates random scripts with the expectations of the model, and shrinks a script that fails.
 
 use fastrand::Rng;
 
@@ -104,7 +104,7 @@ fn random_watch(random: &mut Rng, version: u32) -> Read {
         0 => StartVersion::Unset,
         _ => StartVersion::At(VersionRef::named(random.u32(..=version))),
     };
-    // Without a version the state comes first, and its end is a bookmark.
+    // Without a version, the watch begins with the state, which ends with a bookmark.
     let bookmarks = from == StartVersion::Unset && random.bool();
     Read {
         from,
@@ -121,8 +121,8 @@ fn script(actions: &[Action]) -> Script {
     Script::parse("random.script", &text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Runs the script of the actions. If it fails, removes actions as long as the rest fails too, and returns the failure of
-/// what is left.
+/// Runs the script of the actions. If it fails, removes actions as long as the shorter script also fails, and returns
+/// the failure of the shortest one.
 ///
 /// # Errors
 /// Returns the failure of the smallest script found.

@@ -30,7 +30,7 @@ impl EventKind {
     }
 }
 
-/// The version of an object: `@2`, of a burst also `@2.17`, the 17th write; others print as `@2+3`.
+/// The version of an object: `@2`; `@2.17` for the 17th write of a burst; a version without a name prints as `@2+3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectVersion {
     /// The name, and the distance from it.
@@ -53,13 +53,13 @@ impl fmt::Display for ObjectVersion {
 pub struct ObjectItem {
     /// The event; absent in a list.
     pub kind: Option<EventKind>,
-    /// `a` or `other/a`. With a `*` it is a burst's.
+    /// `a` or `other/a`. A name with a `*` is that of the objects of a burst.
     pub name: String,
     /// The version.
     pub version: ObjectVersion,
     /// Labels and fields; absent if they are not compared.
     pub content: Option<Content>,
-    /// `x200`: so many, of consecutive writes of a burst.
+    /// `x200`: the number of items, from consecutive writes of a burst.
     pub count: usize,
 }
 
@@ -83,12 +83,12 @@ pub enum Item {
     ListVersion(VersionRef),
     /// `remaining 2`: the `remainingItemCount` of a list.
     Remaining(u64),
-    /// `continue`: the list has a next page, or the error a new token.
+    /// `continue`: the list has a next page, or the error has a new token.
     Continue,
 }
 
 impl Item {
-    /// Prints items as an expectation has them.
+    /// Formats items as in an expectation.
     pub fn join(items: &[Self]) -> String {
         if items.is_empty() {
             return "nothing".to_owned();

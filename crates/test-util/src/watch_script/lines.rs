@@ -1,8 +1,8 @@
-//! Splits the text of a script into statements and their words, each with its place, for errors that name it.
+//! Splits the text of a script into statements and their words, each with its position for error messages.
 
 use std::fmt;
 
-/// An error of the parser: its place, and what was expected there.
+/// An error of the parser: the position, and what the parser expected there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
     file: String,
@@ -121,7 +121,7 @@ impl<'a> Source<'a> {
     }
 
     /// Splits a line into the words before the first `: `, the comma-separated items after it, and the column after the last
-    /// word. In an indented line the commas separate all.
+    /// word. In an indented line, commas separate all items.
     #[allow(clippy::type_complexity, reason = "used once")]
     fn split(
         &self,

@@ -89,14 +89,14 @@ fn object_item(
             version: VersionRef::named(version),
             index: None,
         },
-        // Content without labels and fields cannot be written in a script.
+        // A script cannot express an object without labels and fields.
         content: (*content != Content::default()).then(|| content.clone()),
         count: 1,
     })
 }
 
 impl Change {
-    /// Returns the event of a watch, if it selects the object before or after.
+    /// Returns the event of a watch, if its selector matches the object before or after the change.
     fn event(&self, read: &Read) -> Option<Item> {
         let before = self.before.as_ref().map(|(_, content)| content);
         let selected = |content: &&Content| is_selected(read, &self.object, content);
@@ -238,7 +238,7 @@ impl Model {
             .push(Action::Expect(name.to_owned(), items));
     }
 
-    /// Returns the expectation of all that the client has not yet received.
+    /// Returns the expectation of all items that the client has not yet received.
     fn expect(&mut self, name: &str) -> Action {
         let watch = self.watches.get_mut(name).expect("an open watch");
         let mut items = std::mem::take(&mut watch.initial);

@@ -71,7 +71,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// What selectors can select: the labels and `spec.nodeName`.
+/// The properties that selectors match: the labels and `spec.nodeName`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
     /// The labels.
@@ -98,9 +98,9 @@ impl fmt::Display for Content {
 pub struct StoredObject {
     /// Labels and fields.
     pub content: Content,
-    /// A new one for each creation.
+    /// The uid, a new one for each creation.
     pub uid: String,
-    /// A new one for each write, so that no write leaves an object unchanged.
+    /// A stamp that differs in each write, so that no write leaves an object unchanged.
     pub stamp: String,
     /// True if the stored value is not JSON.
     pub is_unreadable: bool,

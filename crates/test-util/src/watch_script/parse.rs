@@ -119,12 +119,12 @@ impl WordReader<'_> {
     }
 }
 
-/// What the statements before have defined.
+/// The names that earlier statements have defined.
 #[derive(Default)]
 struct Parser {
     /// The names of the versions so far.
     versions: BTreeSet<u32>,
-    /// The watches, with whether they are paused.
+    /// The watches, and whether each is paused.
     watches: BTreeMap<String, bool>,
     lists: BTreeSet<String>,
 }

@@ -5,7 +5,7 @@ use super::lines::{ParseError, Source, Word};
 use super::object::Content;
 use super::version_ref::VersionRef;
 
-/// Resolves a version, which is a part of a word.
+/// Resolves a version in a part of a word.
 type ParseVersion<'a> = dyn Fn(&Word, &str) -> Result<VersionRef, ParseError> + 'a;
 
 const OF_WATCH: &str = "ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, closed or nothing";

@@ -12,7 +12,7 @@ use super::object::{ObjectName, StoredObject};
 use super::script::{Action, Match, Read, Script, StartVersion, Step, Write};
 use super::versions::Versions;
 
-/// Runs a script. With `bless`, expectations do not fail: the result is the script with those that the run meets.
+/// Runs a script. With `bless`, expectations do not fail: the returned script has the expectations that the run meets.
 ///
 /// # Errors
 /// Returns the first step whose expectation is not met, or whose client receives more than the script expects.
@@ -95,7 +95,7 @@ impl<D: Driver> Run<'_, D> {
             .try_for_each(|client| self.expect_read(client))
     }
 
-    /// Fails if the client has received what no step expects.
+    /// Fails if the client has received an item that no step expects.
     fn expect_read(&self, name: &str) -> Result<(), Failure> {
         let client = &self.watches[name];
         if client.received.is_empty() || self.blessed.is_some() {

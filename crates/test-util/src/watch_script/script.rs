@@ -134,11 +134,11 @@ impl fmt::Display for Read {
 /// One change of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Creates or replaces it.
+    /// Creates or replaces the object.
     Put(ObjectName, Content),
-    /// Deletes it.
+    /// Deletes the object.
     Delete(ObjectName),
-    /// Stores a value that is not JSON, past the server.
+    /// Stores a value that is not JSON, directly in storage.
     Corrupt(ObjectName),
 }
 
@@ -161,7 +161,7 @@ impl Write {
     }
 }
 
-/// What a step does.
+/// A statement of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// `put`, `delete`, `corrupt`, and `transaction` if there are several writes.
@@ -170,37 +170,37 @@ pub enum Action {
         writes: Vec<Write>,
         /// The name of the version of the last revision.
         version: u32,
-        /// `x200`: so many revisions.
+        /// `x200`: the number of revisions.
         count: usize,
     },
     /// Opens a watch.
     Watch(String, Read),
-    /// Lists; a later expectation has the result.
+    /// Lists; a later expectation refers to the result.
     List(String, Read),
     /// The client of a watch stops reading.
     Pause(String),
-    /// It reads again.
+    /// The client reads again.
     Resume(String),
-    /// It closes its watch.
+    /// The client closes its watch.
     Close(String),
-    /// Storage forgets its history before a version.
+    /// Storage compacts its history up to a version.
     Compact(VersionRef),
     /// The cache's watch of storage ends, and can be opened again.
     Cut,
-    /// Storage cannot be reached by the cache.
+    /// The cache loses its connection to storage.
     Disconnect,
-    /// It can be reached again.
+    /// The cache can connect to storage again.
     Reconnect,
-    /// A new server over the same storage serves what follows. The open watches end.
+    /// A new server over the same storage serves the following steps. The open watches end.
     Restart,
     /// Waits this many seconds.
     Sleep(u64),
-    /// A watch or list has exactly these items since the last expectation.
+    /// A watch or list has received exactly these items since the last expectation.
     Expect(String, Vec<Item>),
 }
 
 impl Action {
-    /// Returns what it requires of the driver.
+    /// Returns the needs of the step.
     pub fn need(&self) -> Option<Need> {
         match self {
             Self::Cut | Self::Disconnect | Self::Reconnect => Some(Need::Cut),
@@ -283,7 +283,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Prints actions as a script.
+    /// Formats actions as a script.
     pub fn print(comment: &str, actions: &[Action]) -> String {
         let needs: BTreeSet<&str> = actions
             .iter()

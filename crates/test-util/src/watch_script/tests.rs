@@ -130,8 +130,8 @@ fn every_script_prints_as_it_is_parsed() {
     }
 }
 
-/// The scripts that not all drivers run, with the number of drivers that do. Add a script only if no other driver can have what
-/// it needs.
+/// The scripts that not all drivers run, with the number of drivers that do. Add a script only if the other drivers
+/// cannot support its needs.
 const NOT_ON_ALL_DRIVERS: &[(&str, usize)] = &[
     ("bookmarks.script", 1),
     ("expired-lease.script", 1),

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct VersionRef {
     /// The name of a write; 0 is `@start`.
     pub name: u32,
-    /// Added to its version.
+    /// The offset that is added to the version of that write.
     pub offset: i64,
 }
 

@@ -50,7 +50,7 @@ impl Versions {
         });
     }
 
-    /// Returns the number of a version. For a name of a burst it is its last one.
+    /// Returns the version with this name. The name of a burst refers to its last write.
     pub(super) fn resolve(&self, version: VersionRef) -> u64 {
         let last = self
             .writes
@@ -61,7 +61,7 @@ impl Versions {
         named.saturating_add_signed(version.offset)
     }
 
-    /// Returns the name of the version of an object: that of a write, or the distance from the one before.
+    /// Returns the name of the version of an object: the name of a write, or the distance from the write before it.
     pub(super) fn of_object(&self, version: u64) -> ObjectVersion {
         let exact = self
             .writes
@@ -88,7 +88,7 @@ impl Versions {
         }
     }
 
-    /// Returns the last write that a state at this version has. Later revisions of other clients count to it.
+    /// Returns the last write at or before this version. A later revision by another client has the same result.
     pub(super) fn of_state(&self, version: u64) -> VersionRef {
         let last = self
             .writes

@@ -73,11 +73,11 @@ pub(in crate::server) enum StorageConfig {
         /// `--durability`
         durability: DurabilityConfig,
     },
-    /// Files in the data directory of a process of this program called as etcd.
+    /// In the data directory of another process of this program, which runs under the name `etcd`.
     Attached {
         /// `--etcd-servers`
         servers: Vec<String>,
-        /// What the process offers.
+        /// The storage that the process provides.
         store: Store,
     },
     /// In memory.
