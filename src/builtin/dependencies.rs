@@ -1,14 +1,14 @@
-//! What the strategies of built-in resources depend on.
+//! The dependencies of the strategies of built-in resources.
 
 use std::sync::Arc;
 
 use crate::apiextensions::Definitions;
 use crate::services::ServiceRanges;
 
-/// What the strategies of built-in resources depend on.
+/// The dependencies of the strategies of built-in resources.
 #[derive(Debug, Default)]
 pub(crate) struct Dependencies {
-    /// The ranges that services get their addresses from.
+    /// The ranges of the cluster IPs and node ports of services.
     pub(crate) service_ranges: ServiceRanges,
     /// The state of the custom resources.
     pub(crate) definitions: Arc<Definitions>,

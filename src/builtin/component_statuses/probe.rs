@@ -27,7 +27,7 @@ const SHOWN_BYTES_MAX: usize = 10 << 10;
 pub(super) enum Health {
     Healthy(String),
     Unhealthy(String),
-    /// It answers with a redirect.
+    /// The component responds with a redirect.
     Unknown(String),
 }
 

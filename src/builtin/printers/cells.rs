@@ -37,7 +37,7 @@ pub(super) fn members(object: &Value, path: &str) -> usize {
     at(object, path).as_object().map_or(0, serde_json::Map::len)
 }
 
-/// How long the list at a dotted path is, as a cell.
+/// Returns the length of the list at a dotted path as a cell.
 pub(super) fn count(object: &Value, path: &str) -> Value {
     items(object, path).len().into()
 }

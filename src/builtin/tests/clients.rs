@@ -86,8 +86,8 @@ async fn a_namespace_on_a_cluster_scoped_object_is_cleared() {
     assert_eq!(stored["metadata"].get("namespace"), None, "{stored}");
 }
 
-/// A create with a resourceVersion was refused before anything else, also as a dry run, with "0" and with
-/// text that is no version. Upstream validates the object first, and only storage refuses the version.
+/// A create with a resourceVersion was refused before any other check: also as a dry run, with "0", and with text that
+/// is not a version. Upstream validates the object first, and only storage refuses the version.
 #[tokio::test]
 async fn a_create_with_a_version_is_refused_by_storage() {
     let fixture = fixture().await;

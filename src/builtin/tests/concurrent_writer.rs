@@ -1,5 +1,5 @@
-//! A storage with a concurrent writer that writes before each write of the test, and with a watch that can be frozen,
-//! so that a cache is as stale as the test needs.
+//! A storage with a concurrent writer that writes before each write of the test. Its watches can be frozen, so that a
+//! cache is as stale as the test needs.
 
 use std::collections::VecDeque;
 

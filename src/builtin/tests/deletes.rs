@@ -257,7 +257,7 @@ async fn what_cannot_be_read_can_be_deleted() {
     assert!(matches!(gone, Ok(Deleted::Unread)), "{gone:?}");
     assert_eq!(fixture.stored(KEY).await, None);
 
-    // The object can be decoded, but not updated.
+    // A read serves the bytes of this object, but it nests too deep to be decoded for an update or a delete.
     let mut deep = named("bad");
     deep["data"] = (0..130).fold(json!("x"), |inner, _| json!({"d": inner}));
     fixture

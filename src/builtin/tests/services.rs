@@ -273,7 +273,7 @@ async fn an_abandoned_claim_is_taken_over() {
         };
         fixture.storage.put(put).await.unwrap();
     };
-    // A recent allocation may belong to a write in progress.
+    // A recent allocation may belong to a write in progress, so another service cannot take it over yet.
     leave(&claim).await;
     fixture.try_create("services", wants()).await.unwrap_err();
     claim["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");

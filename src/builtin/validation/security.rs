@@ -88,7 +88,7 @@ fn sysctls(context: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
-/// How long the name of a sysctl may be.
+/// The maximum length of the name of a sysctl.
 const SYSCTL_LENGTH_MAX: usize = 253;
 
 /// The regular expression of a sysctl name in error messages: segments separated by dots or slashes.
