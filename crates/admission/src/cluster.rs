@@ -58,7 +58,7 @@ pub struct GroupResource<'a> {
 }
 
 impl<'a> GroupResource<'a> {
-    /// Names a resource.
+    /// Creates the identifier of a resource.
     pub const fn new(group: &'a str, resource: &'a str) -> Self {
         Self { group, resource }
     }
@@ -130,7 +130,7 @@ pub enum Mutation {
     Patch(json_patch::Patch),
 }
 
-/// Why a mutation was not applied.
+/// The error of a mutation that was not applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MutationError {
     /// The failure policy decides.
@@ -175,7 +175,7 @@ pub trait Cluster: Send + Sync {
     /// Returns an object as the watch cache has it, or as storage has it if the cache does not know it yet.
     ///
     /// # Errors
-    /// Those of [`object`](Self::object).
+    /// The errors of [`object`](Self::object).
     async fn object_or_latest(
         &self,
         resource: GroupResource<'_>,
@@ -206,7 +206,7 @@ pub trait Cluster: Send + Sync {
     fn mapping(&self, kind: &GroupVersionKind) -> Option<Mapping>;
 
     /// Replaces the status of an object, which is in the resource's preferred version. Returns false if the
-    /// object has changed since it was read, or is gone.
+    /// object has changed since it was read, or does not exist any more.
     ///
     /// # Errors
     /// It cannot be written.

@@ -22,7 +22,7 @@ use super::webhook::{self, CallContext, Hook};
 use watchet_api::ResourceVersion;
 use watchet_tasks::Tasks;
 
-/// How long a write waits after a start until the configurations are read.
+/// The time limit for a write after a start to wait until the configurations are read.
 const READY_MAX: Duration = Duration::from_secs(10);
 
 /// How long a write of a configuration waits until this server applies it. The cache receives it within

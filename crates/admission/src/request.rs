@@ -36,7 +36,7 @@ impl Operation {
 /// The attributes of a request by which a plugin decides whether it handles the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What the request does.
+    /// The operation of the request.
     pub operation: Operation,
     /// The API group of the resource; empty for the core group.
     pub group: &'a str,

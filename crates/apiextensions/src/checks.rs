@@ -1,5 +1,5 @@
-//! Validation of definitions, with upstream's messages. `structural` validates schemas. Names that are in use are not an error
-//! but a condition of the definition.
+//! Validation of definitions, with upstream's messages. `structural` validates schemas. A name that another resource
+//! uses is not an error; the definition then has the condition `NamesAccepted=False`.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use watchet_api::StatusCause;
 use watchet_registry::Causes;
 use watchet_registry::names::NameRule;
 
-/// The number of selectable fields of a version.
+/// The maximum number of selectable fields of a version.
 const SELECTABLE_FIELDS_MAX: usize = 8;
 
 const COLUMN_TYPES: [&str; 5] = ["integer", "number", "string", "boolean", "date"];
@@ -112,7 +112,7 @@ impl Definition {
 
     fn check_approval(&self, old: Option<&Self>, causes: &mut Causes) {
         let approval = |definition: &Self| definition.metadata.annotations.get(APPROVAL).cloned();
-        // As upstream, a definition that was stored without one stays valid.
+        // As upstream, a stored definition without the annotation remains valid.
         if old.is_some_and(|old| approval(old).is_none()) || approval(self).is_some() {
             return;
         }

@@ -13,7 +13,7 @@ pub(super) const ESTABLISHED: &str = "Established";
 pub(super) const TERMINATING: &str = "Terminating";
 const NON_STRUCTURAL: &str = "NonStructuralSchema";
 
-/// The annotation that groups of Kubernetes require.
+/// The annotation that definitions in Kubernetes' own groups require.
 pub(super) const APPROVAL: &str = "api-approved.kubernetes.io";
 
 /// The names that other resources of a group use.
@@ -41,11 +41,12 @@ pub(super) struct ComputedStatus {
     pub(super) names: Names,
     /// The first name that is not accepted.
     conflict: Option<Conflict>,
-    /// The definition is served; this never becomes false.
+    /// True if the server serves the definition; never becomes false again.
     pub(super) established: bool,
     /// The value of the approval annotation, if the group requires it.
     approval: Option<String>,
-    /// The structural problems of its schemas. This server stores no such definition, and serves one as far as possible.
+    /// The structural problems of the schemas. This server never stores such a definition, and serves one as far as
+    /// possible.
     pub(super) violations: Option<String>,
 }
 
@@ -55,7 +56,7 @@ struct Conflict {
     message: String,
 }
 
-/// Computes the status of a definition. `used` has the names of other resources.
+/// Computes the status of a definition. `used` contains the names of other resources.
 pub(super) fn compute(definition: &Definition, used: &UsedNames) -> ComputedStatus {
     let requested = &definition.spec.names;
     let mut names = definition.status.accepted_names.clone();

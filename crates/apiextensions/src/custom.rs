@@ -12,26 +12,26 @@ use super::write_barrier::WriteBarrier;
 use watchet_registry::{Rules, Strategy};
 use watchet_schema::KindType;
 
-/// A version of a custom resource. It is the strategy of its resource.
+/// A version of a custom resource, which implements the strategy of its resource.
 #[derive(Debug)]
 pub(crate) struct Custom {
-    /// Its definition is being deleted: objects cannot be created.
+    /// True if the definition is being deleted: clients cannot create objects.
     pub(super) terminating: bool,
     /// The warning to clients, if the version is deprecated.
     pub(super) deprecation: Option<String>,
     /// The paths of the subresource `scale`, if the version has it.
     pub(super) scale: Option<Scale>,
-    /// The number of the version in its definition, from 1. Versions share a cache; conversions of its events are stored
-    /// by this number.
+    /// The number of the version in its definition, from 1. All versions share a cache, and conversions of its events
+    /// are stored by this number.
     pub(super) ordinal: u32,
-    /// Clients can request it. A version that is not served exists here if objects are stored in it.
+    /// True if clients can request the version. A version that is not served exists here if objects are stored in it.
     pub(super) served: bool,
-    /// Objects are stored in it.
+    /// True if objects are stored in this version.
     pub(super) stores: bool,
     pub(super) printer: Printer,
     /// All versions of its definition.
     pub(super) versions: Arc<Versions>,
-    /// Storage may have objects of another version.
+    /// True if storage may have objects of another version.
     pub(super) converts: bool,
     /// The type of its objects, from its schema.
     pub(super) kind: KindType,
@@ -41,7 +41,7 @@ pub(crate) struct Custom {
     pub(super) api_version: String,
     /// The compiled schema.
     pub(super) structure: Arc<Schema>,
-    /// The writes that this state of the definition decided.
+    /// The writes that depend on this state of the definition.
     pub(super) writes: WriteBarrier,
     pub(super) rules: Rules,
     /// The strategy of the kinds of its subresources.

@@ -138,7 +138,7 @@ pub(super) struct Column {
     pub(super) json_path: String,
 }
 
-/// A field that selectors may name.
+/// A field that field selectors can use.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SelectableField {
@@ -146,7 +146,7 @@ pub(super) struct SelectableField {
     pub(super) json_path: String,
 }
 
-/// How objects are converted between versions.
+/// The conversion of objects between versions.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Conversion {
@@ -192,7 +192,7 @@ impl Definition {
     /// Reads a stored definition.
     ///
     /// # Errors
-    /// A member is of a type that no definition has there.
+    /// A member has the wrong type.
     pub(super) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(json)
     }

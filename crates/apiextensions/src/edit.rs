@@ -1,10 +1,10 @@
-//! Writes of the server itself to definitions.
+//! Changes of definitions by the server itself.
 
 use serde_json::Value;
 
 use watchet_registry::{ApiError, Change, Current, Decide, ObjectLocation, Registry};
 
-/// A write of the server itself, which changes an existing object.
+/// A change of an existing object by the server itself.
 struct Edit<'a, F> {
     location: &'a ObjectLocation,
     edit: F,
@@ -17,7 +17,7 @@ impl<F: FnMut(&Value) -> Change + Send> Decide for Edit<'_, F> {
     }
 }
 
-/// Stores what `edit` returns for the object at `place`. Does nothing if the object does not exist.
+/// Stores the result of `edit` for the object at `location`. Does nothing if the object does not exist.
 pub(super) async fn write_edited(
     registry: &Registry,
     location: &ObjectLocation,

@@ -1,7 +1,8 @@
 //! Watches the definitions in their cache, and updates the registry's table and the statuses of the definitions. Every
 //! server does so independently: if another server has already written a status, writing it again changes nothing.
 //!
-//! The resources of a definition are in the table before its status says so: a client that reads the status can use them.
+//! The resources of a definition are in the table before its status shows them as established, so a client that reads
+//! the status can use them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;

@@ -7,7 +7,8 @@
 
 use serde_json::Value;
 
-/// The number of values that one step of a path can find. Steps with several values multiply; a column shows one value.
+/// The maximum number of values that one step of a path can find. Steps with several values multiply; a column shows
+/// one value.
 const FOUND_MAX: usize = 10_000;
 
 /// A parsed path.
@@ -62,7 +63,7 @@ const COMPARISONS: [(&str, Comparison); 6] = [
     (">", Comparison::Greater),
 ];
 
-/// A text is not a path.
+/// The error of a text that is not a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PathError {
     /// A bracket or a quote is not closed.

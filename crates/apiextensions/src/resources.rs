@@ -1,5 +1,4 @@
-//! From a definition to resources of the registry's table: one for each served version, in the order in
-//! which discovery shows them.
+//! Converts a definition to resources of the registry's table: one for each served version, in discovery order.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -52,7 +51,7 @@ pub(super) fn resources(
     all
 }
 
-/// Returns the versions of a definition, compiled.
+/// Compiles and returns the versions of a definition.
 pub(super) fn versions(
     definition: &Definition,
     names: &Names,
@@ -134,7 +133,7 @@ fn custom(
         served: version.served,
         stores: false,
         versions: versions.clone(),
-        // Another server may be about to store another version and may not have written that to the status yet.
+        // Another server may be about to store another version, and its status may not list that version yet.
         converts: definition.spec.versions.len() > 1 || stored.any(|stored| stored != name),
         kind: of_version.expect("each version has a type").clone(),
         structure: versions.schema(name).cloned().unwrap_or_default(),
@@ -145,8 +144,8 @@ fn custom(
     }
 }
 
-/// Returns the selectable fields of all versions, because they share a cache. Fields that only other versions have are
-/// without a label.
+/// Returns the selectable fields of all versions, because the versions share a cache. Fields that this version does not
+/// have are without a label.
 fn columns(versions: &[Version], own: &Version) -> ColumnSet {
     let labels = |version: &Version| -> Vec<String> {
         let paths = version.selectable_fields.iter();
@@ -168,8 +167,7 @@ fn columns(versions: &[Version], own: &Version) -> ColumnSet {
     ColumnSet::new(all.iter().map(column).collect())
 }
 
-/// The resources of all definitions, as the table has them: by group, preferred versions first, names in
-/// order.
+/// Returns the resources of all definitions in the order of the table: by group, preferred versions first, and by name.
 pub(super) fn ordered(mut resources: Vec<Arc<Resource>>) -> Vec<Arc<Resource>> {
     resources.sort_by(|a, b| {
         let version = || by_priority(&a.version, &b.version);

@@ -17,7 +17,7 @@ impl Causes {
     /// The number of causes before the list is truncated.
     pub const MAX: usize = 100;
 
-    /// Adds a cause. Instead of the first cause after [`Self::MAX`] it adds one that says that there are more.
+    /// Adds a cause. Instead of the first cause after [`Self::MAX`] it adds one which reports that there are more.
     pub fn push(&mut self, cause: StatusCause) {
         match self.0.len() {
             len if len < Self::MAX => self.0.push(cause),

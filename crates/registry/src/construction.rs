@@ -34,7 +34,7 @@ impl Registry {
     /// that storage defines.
     ///
     /// # Errors
-    /// Those of a create, and [`ApiError::Timeout`].
+    /// The errors of a create, and [`ApiError::Timeout`].
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
         namespaces::bootstrap(self).await?;
         self.provider.wait_until_started().await

@@ -137,7 +137,7 @@ pub(crate) async fn presented(
 /// Does the same as [`presented`] for one object.
 ///
 /// # Errors
-/// As there.
+/// The errors of [`presented`].
 pub(crate) async fn presented_one(
     resource: &Resource,
     object: Arc<Object>,

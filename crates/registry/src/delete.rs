@@ -43,7 +43,7 @@ pub(crate) async fn delete(
 /// Deletes a pod whose eviction the admission chain has admitted. As upstream, the delete itself is not admitted again.
 ///
 /// # Errors
-/// Those of [`delete`] except admission's.
+/// The errors of [`delete`] except those of admission.
 pub(crate) async fn delete_evicted(
     registry: &Registry,
     pod: &Target,

@@ -73,7 +73,7 @@ impl Registry {
     /// Changes the object at `location` as `write` decides.
     ///
     /// # Errors
-    /// Those of `write` for the object in storage; 504 if other writes conflict until the deadline.
+    /// The errors of `write` for the object in storage; 504 if other writes conflict until the deadline.
     pub async fn guaranteed_write(
         &self,
         location: &ObjectLocation,

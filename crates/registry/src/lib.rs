@@ -1,6 +1,6 @@
-//! The verbs on resources: create, update, patch, apply and delete over storage, and the reads, which the cache of each
-//! resource answers. [`Strategy`] is the interface to what differs from resource to resource; other crates implement it.
-//! This crate depends on no HTTP: bodies are JSON values, and errors are [`ApiError`]s.
+//! The verbs on resources: create, update, patch, apply and delete over storage, and get, list and watch over the cache
+//! of each resource. [`Strategy`] is the interface for the differences between resources; other crates implement it.
+//! This crate does not depend on HTTP: bodies are JSON values, and errors are [`ApiError`]s.
 //!
 //! # Definitions
 //!

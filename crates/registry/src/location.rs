@@ -34,7 +34,7 @@ impl ObjectLocation {
     /// Returns the location of an object.
     ///
     /// # Errors
-    /// As [`Self::of`].
+    /// The errors of [`Self::of`].
     pub fn new(
         resource: &Arc<Resource>,
         namespace: Option<&str>,
@@ -52,7 +52,7 @@ impl ObjectLocation {
     /// Returns the key of an object in the cache of `resource`.
     ///
     /// # Errors
-    /// As [`Self::of`].
+    /// The errors of [`Self::of`].
     pub(crate) fn key_of(
         resource: &Resource,
         namespace: Option<&str>,

@@ -55,7 +55,7 @@ impl<'a> Pipeline<'a> {
     /// has checked the shape of `body`, which is in the version of the client.
     ///
     /// # Errors
-    /// Those of admission; 413 if the defaults are too large.
+    /// The errors of admission; 413 if the defaults are too large.
     pub(crate) async fn draft(&self, body: Value) -> Result<Value, ApiError> {
         let object = conversion::to_storage(self.registry.types(), &self.target.resource, body);
         self.begin(object, ManagedFields::Stale).await

@@ -183,7 +183,7 @@ impl Registry {
     /// conversion webhook.
     ///
     /// # Errors
-    /// Those of [`Self::get`] except those of a conversion.
+    /// The errors of [`Self::get`] except those of a conversion.
     pub async fn get_stored(&self, target: &Target) -> Result<Arc<Object>, ApiError> {
         get_stored(self, target, GetOptions::default()).await
     }
@@ -191,7 +191,7 @@ impl Registry {
     /// Watches the objects of all namespaces in stored form; see [`Self::get_stored`].
     ///
     /// # Errors
-    /// Those of [`Self::watch`] except those of a conversion.
+    /// The errors of [`Self::watch`] except those of a conversion.
     pub async fn watch_stored(
         &self,
         resource: &Arc<Resource>,

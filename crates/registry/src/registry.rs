@@ -52,7 +52,7 @@ pub trait PostHandler: Debug + Send + Sync {
     /// Handles a request whose body was checked against the URL.
     ///
     /// # Errors
-    /// Those of the request.
+    /// The errors of the request.
     async fn post(
         &self,
         registry: &Registry,

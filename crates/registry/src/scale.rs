@@ -51,7 +51,7 @@ pub fn of(resource: &Resource, object: &Value, at: ResourceVersion) -> Result<Va
         metadata.insert("resourceVersion".to_owned(), at.to_string().into());
     }
     let mut spec = json!({});
-    // As in Go's type, zero replicas are absent.
+    // Zero replicas are absent, as in Go's type.
     match number(object, &paths.spec_replicas)? {
         0 => {}
         replicas => spec["replicas"] = replicas.into(),
@@ -67,7 +67,7 @@ pub fn of(resource: &Resource, object: &Value, at: ResourceVersion) -> Result<Va
     }))
 }
 
-/// Returns `object` as a client sees it that requested `target`: the object itself, or its scale.
+/// Returns the object as the response for `target` shows it: the object itself, or its scale.
 ///
 /// # Errors
 /// As [`of`].

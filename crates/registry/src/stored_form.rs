@@ -11,17 +11,17 @@ use watchet_storage::KeyValue;
 /// The initial capacity of the buffer of an encoded object. Most objects fit without growing it.
 const ENCODED_BYTES_USUAL: usize = 2048;
 
-/// The object that a write starts from.
+/// The object that a write is based on.
 #[derive(Debug, Clone)]
 pub struct Current {
     /// The object in stored form.
     pub value: Value,
     /// The version at which the object was written.
     pub at: ResourceVersion,
-    /// This write read the object from storage. Otherwise it is from a cache and may be stale.
+    /// True if this write has read the object from storage. Otherwise the object is from a cache and may be stale.
     pub(crate) is_fresh: bool,
-    /// The object in storage, if it differs from `value`: a write that changes nothing still stores the object if
-    /// its stored form would differ today. Only known for a fresh object.
+    /// The object in storage, if it differs from `value`: a write without changes still stores the object if its
+    /// current stored form differs. Only known for a fresh object.
     pub(crate) raw: Option<Value>,
 }
 

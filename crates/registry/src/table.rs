@@ -1,5 +1,5 @@
-//! The table of served resources, as one immutable snapshot: requests look things up in it without a
-//! lock, and it is replaced as a whole when resources that are defined at run time are added, changed or removed.
+//! The table of served resources, as one immutable snapshot. Requests read it without a lock. It is replaced as a whole
+//! when resources that are defined at run time are added, changed or removed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use watchet_api::ColumnSet;
 /// The resources that are served at one time.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// In the order of discovery: groups together, preferred version of a group first.
+    /// The resources in discovery order: groups together, the preferred version of a group first.
     all: Vec<Arc<Resource>>,
     by_plural: HashMap<String, Vec<Arc<Resource>>>,
-    /// By storage prefix.
+    /// The owners of the caches, by storage prefix.
     owners: HashMap<String, Owner>,
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn has_same_fields(one: &Arc<ColumnSet>, other: &Arc<ColumnSet>) -> b
 }
 
 impl Table {
-    /// Returns the table of `builtins` and then `custom`. Of two resources with the same name the first is served. A
-    /// resource that is not served is found by its storage prefix only.
+    /// Returns the table of `builtins` and then `custom`. If two resources have the same name, the table serves only
+    /// the first one. A resource that is not served can be found by its storage prefix only.
     pub(crate) fn new(builtins: &[Arc<Resource>], custom: Vec<Arc<Resource>>) -> Self {
         let mut table = Self::default();
         for resource in builtins.iter().cloned().chain(custom) {
@@ -100,7 +100,8 @@ impl Table {
         same_plural.find(|resource| resource.group == group)
     }
 
-    /// Returns the resource that owns the cache of a storage prefix: the cache has its name, columns and metrics.
+    /// Returns the resource that owns the cache of a storage prefix, and whose name, columns and metrics the cache
+    /// uses.
     pub(crate) fn owner(&self, storage_prefix: &str) -> Option<&Arc<Resource>> {
         let owner = self.owners.get(storage_prefix)?;
         Some(&owner.resource)

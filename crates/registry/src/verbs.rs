@@ -40,7 +40,7 @@ impl Registry {
     /// Watches the objects of one namespace or of all.
     ///
     /// # Errors
-    /// As of a list.
+    /// The errors of a list.
     pub async fn watch(
         &self,
         resource: &Arc<Resource>,
@@ -131,7 +131,7 @@ impl Registry {
     /// Patches an object.
     ///
     /// # Errors
-    /// As of an update.
+    /// The errors of an update.
     pub async fn patch(
         &self,
         target: &Target,
@@ -178,7 +178,7 @@ impl Registry {
     /// again.
     ///
     /// # Errors
-    /// Those of [`Self::delete`] except admission's.
+    /// The errors of [`Self::delete`] except those of admission.
     pub async fn delete_evicted(
         &self,
         pod: &Target,
@@ -190,7 +190,7 @@ impl Registry {
     /// Deletes the objects that a list selects, one by one, and returns them.
     ///
     /// # Errors
-    /// Those of the list, and the first error of a delete.
+    /// The errors of the list, and the first error of a delete.
     pub async fn delete_collection(
         &self,
         resource: &Arc<Resource>,

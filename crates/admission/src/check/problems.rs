@@ -16,7 +16,7 @@ const EXPRESSIONS_BYTES_MAX: usize = 256 << 10;
 /// The minimum number of bytes that each expression counts as.
 const EXPRESSION_BYTES_MIN: usize = 256;
 
-/// How many problems are reported.
+/// The maximum number of reported problems.
 pub(super) const PROBLEMS_MAX: usize = 100;
 
 #[derive(Debug, Default)]

@@ -34,7 +34,7 @@ pub enum Address {
         host: String,
         /// 443 by default.
         port: u16,
-        /// Cleaned as Go cleans paths: no empty, `.` or `..` segments.
+        /// The path, cleaned as Go cleans paths: no empty, `.` or `..` segments.
         path: String,
     },
     /// A reference to a Service.
@@ -43,7 +43,7 @@ pub enum Address {
         namespace: String,
         /// Of the Service.
         name: String,
-        /// Cleaned as Go cleans paths: no empty, `.` or `..` segments.
+        /// The path, cleaned as Go cleans paths: no empty, `.` or `..` segments.
         path: String,
         /// Of the Service.
         port: u16,

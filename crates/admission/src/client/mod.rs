@@ -41,7 +41,7 @@ use pool::Destination;
 use trust::SystemRoots;
 use watchet_tasks::Tasks;
 
-/// How many destinations have idle connections; clusters have fewer webhooks.
+/// The maximum number of destinations with idle connections. Clusters have fewer webhooks.
 const DESTINATIONS_MAX: usize = 256;
 
 /// Resolves Services.

@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use super::Address;
 use super::credentials::Credential;
 
-/// How many idle connections are retained; further ones are closed.
+/// The maximum number of idle connections. The pool closes further ones.
 const IDLE_MAX: usize = 16;
 
-/// How long an idle connection is retained. Servers close theirs after some minutes; the client closes earlier.
+/// The maximum age of an idle connection. Servers close idle connections after some minutes; the client closes earlier.
 const IDLE_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The target of the calls of one configuration.

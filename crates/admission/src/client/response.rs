@@ -9,10 +9,10 @@ use hyper::body::{Body as _, Incoming};
 use super::error::{self, WebhookError};
 use watchet_api::Status;
 
-/// How many bytes of a response are read.
+/// The maximum size of a response in bytes.
 pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
-/// How many bytes of a body that is no `Status` are in the error.
+/// The maximum number of bytes of a body that is not a `Status` in the error.
 const SHOWN_BYTES_MAX: usize = 2048;
 
 /// Reads the complete body.

@@ -18,7 +18,7 @@ const JSON_PATCH: &str = "JSONPatch";
 /// The fields of `JSONPatch`; all but the last are strings.
 const PATCH_FIELDS: [&str; 4] = ["op", "from", "path", "value"];
 
-/// How many operations a JSON patch may have; upstream's limit for the patches of clients.
+/// The maximum number of operations of a JSON patch: upstream's limit for the patches of clients.
 const OPERATIONS_MAX: usize = 10_000;
 
 /// The type that a mutation evaluates to.
@@ -174,7 +174,7 @@ fn check_types(message: &CelValue) -> Result<(), InvalidMutation> {
     }
 }
 
-/// How many type mismatches are reported.
+/// The maximum number of reported type mismatches.
 const PROBLEMS_MAX: usize = 10;
 
 fn collect_problems(value: &CelValue, path: &mut String, problems: &mut Vec<String>) {

@@ -80,7 +80,7 @@ impl AdmissionChain {
     /// Calls every plugin that handles the request, and lets it change the object.
     ///
     /// # Errors
-    /// Those of the first plugin that fails.
+    /// The error of the first plugin that fails.
     pub async fn mutate(
         &self,
         cluster: &dyn Cluster,
@@ -97,7 +97,7 @@ impl AdmissionChain {
     /// Calls every plugin of `step` that handles the request to validate it.
     ///
     /// # Errors
-    /// Those of the first plugin that fails.
+    /// The error of the first plugin that fails.
     pub async fn validate(
         &self,
         cluster: &dyn Cluster,

@@ -35,7 +35,7 @@ pub(super) fn denials(evaluations: &[Evaluation], deadline: Instant) -> Vec<Deni
         .collect()
 }
 
-/// How many bytes the value of a `messageExpression` may have; upstream's limit.
+/// The maximum size in bytes of the value of a `messageExpression`, as upstream.
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 
 impl Evaluation {

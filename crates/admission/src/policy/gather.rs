@@ -18,7 +18,7 @@ pub(super) struct Bound {
     pub(super) params: Vec<Value>,
 }
 
-/// Why a policy or a binding cannot be evaluated.
+/// The failure of a policy or a binding that cannot be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     /// The binding that failed; `None` if the policy failed.

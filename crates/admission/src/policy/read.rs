@@ -29,7 +29,7 @@ pub(crate) const VARIABLES: [&str; 7] = [
     "variables",
 ];
 
-/// What validating and mutating policies have in common.
+/// The parts that validating and mutating policies have in common.
 #[derive(Debug)]
 pub(super) struct Definition {
     pub(super) name: String,

@@ -17,7 +17,7 @@ use super::review::{self, Review, Verified};
 use watchet_cel::Scope;
 use watchet_tasks::Tasks;
 
-/// What the calls of a write's webhooks need besides the write.
+/// The context of the calls of a write's webhooks, besides the write.
 #[derive(Clone, Copy)]
 pub(crate) struct CallContext<'a> {
     pub(crate) client: &'a WebhookClient,

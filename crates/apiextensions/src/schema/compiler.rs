@@ -18,20 +18,20 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 /// kilobytes.
 const PATTERNS_BYTES_MAX: usize = 16 << 20;
 
-/// The size that the smallest pattern is counted with. The regex compiler does not report the size of a pattern, only whether
-/// it is within a limit, which is doubled until it is.
+/// The size that the smallest pattern counts as. The regex compiler does not report the size of a pattern, only whether
+/// it is within a limit, so the limit is doubled until the pattern is.
 const PATTERN_BYTES_MIN: usize = 16 << 10;
 
 const _: () = assert!(PATTERN_BYTES_MIN < PATTERN_BYTES_MAX);
 const _: () = assert!(PATTERN_BYTES_MAX < PATTERNS_BYTES_MAX);
 
-/// A pattern cannot be compiled.
+/// The error of a pattern that cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PatternError {
-    /// It does not parse, or takes too much memory.
+    /// The pattern is not valid, or needs too much memory.
     #[error("{0}")]
     Invalid(String),
-    /// The patterns of the definition take too much memory together.
+    /// The patterns of the definition together need too much memory.
     #[error("the patterns of the definition take more than {PATTERNS_BYTES_MAX} bytes together")]
     TooMany,
 }
@@ -188,7 +188,7 @@ impl Compiler {
             if self.pattern_bytes + limit > PATTERNS_BYTES_MAX {
                 return Err(PatternError::TooMany);
             }
-            // A match builds tables lazily, which get the same limit.
+            // A match builds tables lazily, which have the same limit.
             let compiled = RegexBuilder::new(text)
                 .size_limit(limit)
                 .dfa_size_limit(limit)

@@ -123,7 +123,7 @@ impl Evaluation {
             Ok(Outcome::Bool(true)) => Ok(()),
             Ok(Outcome::Bool(false)) => {
                 let message = rule.message_program.as_ref();
-                // A message can cost as much as a rule. As upstream, a message that fails is left out.
+                // A message can cost as much as a rule. As upstream, a message that fails is omitted.
                 let message = message.filter(|program| is_affordable(program));
                 let message = message.and_then(|program| scope.evaluate(program).ok());
                 let message = match message {
@@ -148,7 +148,7 @@ impl Evaluation {
     }
 }
 
-/// Why a rule failed.
+/// The reason for which a rule failed.
 enum Failure {
     /// The rule is false, with this message.
     False(String),

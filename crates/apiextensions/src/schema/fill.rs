@@ -8,7 +8,7 @@ use super::node::{Additional, Schema};
 /// small map of empty items with many defaults could exhaust the memory.
 const DEFAULTS_BYTES_MAX: usize = 4 << 20;
 
-/// The defaults of an object exceed the limit.
+/// The error of an object whose defaults exceed the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the defaults of its schema make it larger than {DEFAULTS_BYTES_MAX} bytes")]
 pub(crate) struct TooManyDefaults;
@@ -80,7 +80,7 @@ impl Schema {
         }
     }
 
-    /// Sets defaults from the outside in: a default may itself lack members that have defaults.
+    /// Sets defaults from the outside to the inside, because a default may itself lack members that have defaults.
     fn default_in(&self, value: &mut Value, left: &mut usize) -> bool {
         match value {
             Value::Object(members) => {
@@ -162,7 +162,7 @@ impl Schema {
     }
 }
 
-/// Takes `bytes` from what is left, which becomes zero if there are not enough. Returns true if some are left.
+/// Subtracts `bytes` from the remaining ones, down to zero. Returns true if some remain.
 fn take(left: &mut usize, bytes: usize) -> bool {
     let rest = left.checked_sub(bytes);
     *left = rest.unwrap_or(0);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use watchet_cel::{ParseError, Program, Syntax};
 
-/// The number of operators and brackets of a rule: an expression nests no deeper than that, and its evaluation recurses.
+/// The maximum number of operators and brackets of a rule. It also limits the nesting of the expression, whose
+/// evaluation recurses.
 pub(super) const OPERATORS_MAX: usize = 500;
 
 const SYNTAX: Syntax = Syntax {
@@ -13,7 +14,7 @@ const SYNTAX: Syntax = Syntax {
     has_optional_selection: false,
 };
 
-/// A rule cannot be compiled.
+/// The error of a rule that cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("compilation failed: {0}")]
 pub(crate) struct RuleError(pub(crate) ParseError);
@@ -28,7 +29,7 @@ pub(crate) struct Rule {
     pub(super) reason: String,
     pub(super) field_path: String,
     pub(super) optional_old_self: bool,
-    /// The rule refers to `oldSelf`.
+    /// True if the rule refers to `oldSelf`.
     pub(super) is_transition: bool,
 }
 

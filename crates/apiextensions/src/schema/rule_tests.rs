@@ -148,7 +148,7 @@ fn costly_messages_are_left_out() {
     assert_eq!(of("string(size(self.__namespace__))"), expected("3000"));
 }
 
-/// The deepest expressions do not overflow the stack of a thread.
+/// Checks that the deepest expressions do not overflow the stack of a thread.
 #[test]
 fn deep_rules_do_not_overflow() {
     let on_a_small_stack = || {
@@ -170,7 +170,7 @@ fn deep_rules_do_not_overflow() {
         let too_long = format!("0{} > 0", "+1".repeat(500));
         let expected = RuleError(ParseError::TooManyOperators(OPERATORS_MAX));
         assert_eq!(compile(&too_long).unwrap_err(), expected);
-        // Words nest as well.
+        // Operators that are words nest as well.
         let words = format!("1{}", " in x".repeat(3_000));
         assert_eq!(compile(&words).unwrap_err(), expected);
         let long = "x".repeat(EXPRESSION_BYTES_MAX + 1);

@@ -66,7 +66,7 @@ fn the_outermost_type_and_metadata_stay() {
     );
 }
 
-/// Found by attack: a request of some kilobytes took gigabytes.
+/// A request of some kilobytes took gigabytes of memory.
 #[test]
 fn defaults_end_somewhere() {
     let item = json!({"type": "object", "properties": {

@@ -24,7 +24,7 @@ impl Registry {
     /// policy `IfNeeded`.
     ///
     /// # Errors
-    /// Those of admission.
+    /// The errors of admission.
     pub(crate) async fn mutated(
         &self,
         attributes: AdmissionAttributes<'_>,
@@ -77,7 +77,7 @@ impl Registry {
         }
         let target = attributes.target;
         if scale::is_of(target) {
-            // The managed fields of the replicas are set already: changes by a webhook have no manager.
+            // The managed fields of the scale are already set, so changes by a webhook have no manager.
             return scale::applied(target, &object, &changed);
         }
         let mut changed = conversion::to_storage(self.types(), &target.resource, changed);
@@ -95,7 +95,7 @@ impl Registry {
     /// Validates a write by the plugins, policies and webhooks.
     ///
     /// # Errors
-    /// Those of admission.
+    /// The errors of admission.
     pub(crate) async fn admit(
         &self,
         attributes: AdmissionAttributes<'_>,
@@ -132,7 +132,7 @@ impl Registry {
     /// Returns the body of a POST to a subresource or of a review after mutating and validating admission.
     ///
     /// # Errors
-    /// Those of admission.
+    /// The errors of admission.
     pub async fn admitted_post(
         &self,
         target: &Target,
@@ -147,7 +147,7 @@ impl Registry {
     /// Returns the body of a POST after mutating admission.
     ///
     /// # Errors
-    /// Those of admission.
+    /// The errors of admission.
     pub async fn mutated_post(
         &self,
         target: &Target,
@@ -162,7 +162,7 @@ impl Registry {
     /// Validates the body of a POST.
     ///
     /// # Errors
-    /// Those of admission.
+    /// The errors of admission.
     pub async fn admit_post(
         &self,
         target: &Target,
@@ -177,7 +177,7 @@ impl Registry {
     /// Runs admission for the deletion of `current`.
     ///
     /// # Errors
-    /// Those of admission.
+    /// The errors of admission.
     pub(crate) async fn admit_delete(
         &self,
         target: &Target,
@@ -187,7 +187,7 @@ impl Registry {
         let options_object = || {
             let mut object = serde_json::to_value(options).unwrap_or_default();
             if let Some(members) = object.as_object_mut() {
-                // Options without a value are absent.
+                // Options without a value are omitted.
                 members.retain(|_, value| {
                     !value.is_null() && *value != Value::Bool(false) && *value != json!([])
                 });

@@ -68,7 +68,7 @@ impl Cluster for Registry {
                 .map(Some)
                 .map_err(|error| ClusterError::Failed(error.to_string()));
         }
-        // The cache may not have it yet.
+        // The cache may not have received the object yet.
         match self.read_stored(&location).await {
             Ok(current) => Ok(Some(current.value)),
             Err(error) if error.is_not_found() => Ok(None),

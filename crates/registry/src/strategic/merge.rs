@@ -139,7 +139,7 @@ fn merge_ordered_lists(
                 Some(Value::Array(list)) => Some(list),
                 _ => None,
             },
-            // A null deletes the list and anything else replaces it: no order then.
+            // A null deletes the list and any other value replaces it, so there is no order.
             Some(_) => continue,
             None => None,
         };

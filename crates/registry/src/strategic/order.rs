@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::directives::{PATCH, StrategicError};
 use super::rule::Rule;
 
-/// Returns what identifies an item in its list.
+/// Returns the identity of an item in its list.
 fn identity<'a>(item: &'a Value, rule: Option<Rule<'_>>) -> &'a Value {
     match rule {
         Some(Rule::List(key, _)) => &item[key],

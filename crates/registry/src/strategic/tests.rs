@@ -105,7 +105,7 @@ fn lists_of_objects_are_merged_by_key_and_others_replaced() {
     );
 }
 
-/// The same name has another key elsewhere, or none.
+/// A list with the same name elsewhere has another merge key, or none.
 #[test]
 fn a_rule_belongs_to_its_place() {
     let ports = |list: Value| json!({"spec": {"ports": list}});
@@ -322,7 +322,7 @@ fn retained_keys() {
     check_malformed(json!({}), json!({"$retainKeys": "a"}));
 }
 
-/// What a container of a pod may say, without nulls.
+/// Generates the fields of a pod's container, without nulls.
 fn a_container() -> impl Strategy<Value = Map<String, Value>> {
     let env = prop::collection::btree_map("[A-C]", "[0-9]", 0..3);
     let args = prop::collection::vec("[a-c]", 0..3);

@@ -130,7 +130,7 @@ fn value<T>(
     parsed.ok()
 }
 
-/// Returns what is wrong with a name.
+/// Returns the problem of a name.
 type NameProblem = fn(&str) -> Option<&'static str>;
 
 fn check_names(
