@@ -61,7 +61,7 @@ pub fn new_registry_with_config(
         service_ranges: config.service_ranges,
         ..Dependencies::default()
     };
-    let mut virtual_resources = subresources::questions(table::is_kind);
+    let mut virtual_resources = subresources::virtual_resources(table::is_kind);
     virtual_resources.push(component_statuses::resource(table::is_kind));
     let stored = table::resources(&dependencies);
     let parts = Parts {

@@ -17,7 +17,7 @@ pub struct ItemFamily<T> {
 /// Writes the samples of one item; nothing if it has none.
 pub type WriteSamples<T> = fn(&T, &mut Samples<'_, '_>);
 
-/// What has metrics of its own in a table.
+/// An item with a series in each family of a table.
 pub trait MetricItem {
     /// Returns the labels that distinguish this item, in the order in which they are written.
     fn labels(&self) -> Vec<Label<'_>>;

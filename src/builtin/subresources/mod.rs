@@ -113,7 +113,7 @@ pub(crate) fn of_builtin(group: &str, plural: &str, has_status: bool) -> Vec<Sub
 
 /// The resources that are created and never stored, such as reviews: group, plural, kind, and whether they are
 /// namespaced.
-const QUESTIONS: &[(&str, &str, &str, bool)] = &[
+const VIRTUAL_RESOURCES: &[(&str, &str, &str, bool)] = &[
     ("", "bindings", "Binding", true),
     (
         "authentication.k8s.io",
@@ -153,18 +153,18 @@ const QUESTIONS: &[(&str, &str, &str, bool)] = &[
     ),
 ];
 
-/// Returns true for the kind of a review, or one of the kinds that no resource has.
-pub(crate) fn is_question(group: &str, version: &str, kind: &str) -> bool {
+/// Returns true for the kind of a virtual resource, or one of the kinds that no resource has.
+pub(crate) fn is_virtual_kind(group: &str, version: &str, kind: &str) -> bool {
     let common = ["DeleteOptions", "List", "Status"];
-    let mut questions = QUESTIONS.iter();
+    let mut resources = VIRTUAL_RESOURCES.iter();
     let is = |of: &str, known: &str| (of, known) == (group, kind);
     version == "v1"
-        && (questions.any(|(of, _, known, _)| is(of, known))
+        && (resources.any(|(of, _, known, _)| is(of, known))
             || group.is_empty() && common.contains(&kind))
 }
 
 /// Returns the resources that are created and never stored.
-pub(super) fn questions(is_known_kind: IsKnownKind) -> Vec<Arc<Resource>> {
+pub(super) fn virtual_resources(is_known_kind: IsKnownKind) -> Vec<Arc<Resource>> {
     let resource = |&(group, plural, kind, namespaced): &(&str, &str, &str, bool)| {
         Arc::new(Resource {
             group: group.to_owned(),
@@ -188,16 +188,21 @@ pub(super) fn questions(is_known_kind: IsKnownKind) -> Vec<Arc<Resource>> {
             )),
         })
     };
-    QUESTIONS.iter().map(resource).collect()
+    VIRTUAL_RESOURCES.iter().map(resource).collect()
 }
 
 /// Inserts the virtual resources into the list of `stored` resources. Groups that have only virtual resources precede
 /// `autoscaling`, as in upstream's discovery.
-pub(crate) fn among(stored: &[Arc<Resource>], questions: &[Arc<Resource>]) -> Vec<Arc<Resource>> {
+pub(crate) fn among(
+    stored: &[Arc<Resource>],
+    virtual_resources: &[Arc<Resource>],
+) -> Vec<Arc<Resource>> {
     let after = stored.iter().position(|r| r.group == "autoscaling");
     let (before, after) = stored.split_at(after.unwrap_or(stored.len()));
-    let (core, others): (Vec<_>, Vec<_>) =
-        questions.iter().cloned().partition(|r| r.group.is_empty());
+    let (core, others): (Vec<_>, Vec<_>) = virtual_resources
+        .iter()
+        .cloned()
+        .partition(|r| r.group.is_empty());
     [&core, before, &others, after].concat()
 }
 

@@ -275,7 +275,7 @@ pub(crate) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
     let is_stored = groups.any(|known| {
         (known.name, known.version) == (group, version) && known.rows.iter().any(is_row)
     });
-    is_stored || subresources::is_question(group, version, kind)
+    is_stored || subresources::is_virtual_kind(group, version, kind)
 }
 
 fn resource(group: &'static Group, row: &'static Row, dependencies: &Dependencies) -> Resource {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::SYSTEM_MASTERS;
 use crate::auth::AllowAuthenticated;
-use crate::builtin::subresources::questions;
+use crate::builtin::subresources::virtual_resources;
 
 async fn ask(
     kind: &str,
@@ -11,7 +11,7 @@ async fn ask(
     namespace: Option<&str>,
     body: Value,
 ) -> Result<Value, String> {
-    let resource = questions(crate::builtin::table::is_kind)
+    let resource = virtual_resources(crate::builtin::table::is_kind)
         .into_iter()
         .find(|r| r.kind == kind)
         .unwrap();
@@ -194,7 +194,7 @@ impl Authorizer for Recorder {
 #[tokio::test]
 async fn attributes_of_a_review_reach_the_authorizer() {
     let review_of = |kind: &str| {
-        let resource = questions(crate::builtin::table::is_kind)
+        let resource = virtual_resources(crate::builtin::table::is_kind)
             .into_iter()
             .find(|r| r.kind == kind)
             .unwrap();
