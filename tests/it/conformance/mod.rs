@@ -19,7 +19,7 @@ mod lifecycle;
 mod lists;
 mod matrix;
 mod model;
-mod protobuf;
+pub(crate) mod protobuf;
 mod selections;
 mod typing;
 mod watches;

@@ -18,10 +18,10 @@ use serde_json::json;
 use super::site::{MAPS, Site, version};
 use crate::harness::{Protocol, full, request};
 
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The message in an envelope, which must be of this kind.
-fn opened<M: Message + Default>(body: &[u8], api_version: &str, kind: &str) -> M {
+pub(crate) fn opened<M: Message + Default>(body: &[u8], api_version: &str, kind: &str) -> M {
     let envelope = body.strip_prefix(b"k8s\0").expect("the magic");
     let envelope = Unknown::decode(envelope).expect("an envelope");
     let of = envelope.type_meta.expect("its type");
@@ -129,25 +129,25 @@ pub(crate) async fn wc_201_special_forms_in_protobuf(site: &Site) {
     assert_eq!(deployment.spec.unwrap().replicas, Some(3));
 }
 
-/// The next frame of a watch in protobuf.
-async fn frame(body: &mut hyper::body::Incoming, buffer: &mut Vec<u8>) -> WatchEvent {
+/// The next frame of a watch in protobuf; `None` at its end. Cancel safe.
+pub(crate) async fn frame(
+    body: &mut hyper::body::Incoming,
+    buffer: &mut Vec<u8>,
+) -> Option<WatchEvent> {
     loop {
         if let Some((length, rest)) = buffer.split_at_checked(4) {
             let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
             if let Some(event) = rest.get(..length) {
                 let event = WatchEvent::decode(event).expect("an event");
                 buffer.drain(..4 + length);
-                return event;
+                return Some(event);
             }
         }
-        let data = body
-            .frame()
-            .await
-            .expect("it goes on")
-            .unwrap()
-            .into_data()
-            .unwrap();
-        buffer.extend_from_slice(&data);
+        let Some(data) = body.frame().await else {
+            assert!(buffer.is_empty(), "a frame is cut: {buffer:?}");
+            return None;
+        };
+        buffer.extend_from_slice(&data.unwrap().into_data().unwrap());
     }
 }
 
@@ -170,7 +170,7 @@ pub(crate) async fn wc_201_watches_in_protobuf(site: &Site) {
     site.change("a").await;
     site.remove("a").await;
     for _ in 0..4 {
-        let event = frame(&mut body, &mut buffer).await;
+        let event = frame(&mut body, &mut buffer).await.unwrap();
         let raw = event.object.expect("an object").raw.expect("its bytes");
         let map: ConfigMap = opened(&raw, "v1", "ConfigMap");
         received.push((event.r#type.unwrap(), map.metadata.unwrap()));
@@ -192,7 +192,7 @@ pub(crate) async fn wc_201_watches_in_protobuf(site: &Site) {
     );
     let response = wire_watch(site, &path).await;
     let (mut body, mut buffer) = (response.1, Vec::new());
-    let event = frame(&mut body, &mut buffer).await;
+    let event = frame(&mut body, &mut buffer).await.unwrap();
     assert_eq!(event.r#type.as_deref(), Some("ERROR"));
     let raw = event.object.unwrap().raw.unwrap();
     let status: Status = opened(&raw, "v1", "Status");

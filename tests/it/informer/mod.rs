@@ -5,7 +5,6 @@
 mod burst;
 mod kinds;
 mod outages;
-mod proxy;
 mod sample_controller;
 mod tally;
 

@@ -7,10 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use watchet::tasks::Tasks;
 
-use super::proxy::{Mode, Proxy};
 use super::tally::Tally;
 use super::{client, delete, held, informer_of, listed, maps, plain_client, put, until};
-use crate::harness::{PATIENCE, Server, on_both};
+use crate::harness::{Mode, PATIENCE, Proxy, Server, on_both};
 use crate::storage::etcd::EtcdProcess;
 
 /// A server that is started again and again on the same port and the same data.

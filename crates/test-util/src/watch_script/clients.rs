@@ -1,33 +1,59 @@
-//! The clients of the open watches of a run, and what they have received.
+//! The clients of a run, which are its open watches and the handlers of its informers, and what they have received.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-use super::driver::{Received, WatchStream};
-use super::item::{Item, ObjectItem};
+use super::driver::{Notifications, Received, WatchStream};
+use super::item::{Item, ItemKind, Notification, ObjectItem};
 use super::object::ReceivedObject;
 use super::script::Step;
 use super::versions::Versions;
 
-/// A watch, and the items that its client has received and the script has not yet expected.
+/// Where a client receives from.
+pub(super) enum Stream<W> {
+    /// A watch.
+    Watch(W),
+    /// The calls of a handler.
+    Handler(Notifications),
+}
+
+/// A watch or handler, and the items that it has received and the script has not yet expected.
 pub(super) struct Client<W> {
-    pub(super) stream: Option<W>,
+    pub(super) stream: Option<Stream<W>>,
     pub(super) is_paused: bool,
-    /// What it received; `None` is the end of the watch.
+    /// True for a handler, whose items have no order between different objects.
+    pub(super) is_handler: bool,
+    /// What it received; `None` is the end of the watch, or of the handler.
     pub(super) received: VecDeque<Option<Received>>,
-    /// The last step that refers to this watch.
+    /// The last step that refers to this client.
     pub(super) step: Step,
 }
 
 impl<W: WatchStream> Client<W> {
+    pub(super) fn new(stream: Option<Stream<W>>, step: &Step) -> Self {
+        Self {
+            is_handler: matches!(stream, Some(Stream::Handler(_))),
+            stream,
+            is_paused: false,
+            received: VecDeque::new(),
+            step: step.clone(),
+        }
+    }
+
     /// Reads all available items. Returns true if there were any.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(stream) = self.stream.as_mut().filter(|_| !self.is_paused) else {
             return false;
         };
-        match stream.poll_next(cx) {
+        let items = match stream {
+            Stream::Watch(watch) => watch.poll_next(cx),
+            Stream::Handler(notifications) => notifications
+                .poll_recv(cx)
+                .map(|notification| notification.map(|notification| vec![notification])),
+        };
+        match items {
             Poll::Pending => false,
             Poll::Ready(Some(items)) => {
                 self.received.extend(items.into_iter().map(Some));
@@ -57,11 +83,24 @@ pub(super) fn normalized(received: Option<Received>, versions: &Versions) -> Ite
     };
     match received {
         Received::Event(kind, object) => {
-            let item = object_item(object, versions);
-            Item::Object(ObjectItem {
-                kind: Some(kind),
-                ..item
-            })
+            Item::Object(object_item(ItemKind::Event(kind), object, versions))
+        }
+        Received::Notification(notification, object) => {
+            let notification = match notification {
+                Notification::Added { is_in_initial_list } => {
+                    Notification::Added { is_in_initial_list }
+                }
+                Notification::Updated { old } => Notification::Updated {
+                    old: versions.of_object(old),
+                },
+                Notification::Deleted {
+                    is_final_state_unknown,
+                } => Notification::Deleted {
+                    is_final_state_unknown,
+                },
+            };
+            let kind = ItemKind::Notification(notification);
+            Item::Object(object_item(kind, object, versions))
         }
         Received::Bookmark {
             version,
@@ -74,14 +113,18 @@ pub(super) fn normalized(received: Option<Received>, versions: &Versions) -> Ite
     }
 }
 
-pub(super) fn object_item(object: ReceivedObject, versions: &Versions) -> ObjectItem {
+pub(super) fn object_item(
+    kind: ItemKind,
+    object: ReceivedObject,
+    versions: &Versions,
+) -> ObjectItem {
     let name = match object.namespace.as_str() {
         "default" | "" => object.name,
         namespace => format!("{namespace}/{}", object.name),
     };
     let version = versions.of_object(object.version);
     ObjectItem {
-        kind: None,
+        kind,
         name,
         version,
         content: Some(object.content),

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use futures_util::StreamExt as _;
 
 use super::driver::Driver;
+use super::need::Need;
 use super::run::run;
-use super::script::{Need, Script};
+use super::script::Script;
 
 /// A driver and the needs that it supports.
 #[derive(Debug)]
@@ -15,21 +16,36 @@ pub struct DriverInfo {
     pub name: &'static str,
     /// What it supports beyond reading and writing.
     pub supports: &'static [Need],
+    /// The number of scripts that it runs: all whose needs it supports.
+    pub scripts: usize,
 }
 
-/// The drivers. The tests `crates/cacher/src/tests/scripts.rs` and `tests/it/watch_scripts.rs` contain them.
-pub const DRIVERS: [DriverInfo; 3] = [
+/// The drivers. The tests `crates/cacher/src/tests/scripts` and `tests/it/watch_scripts` contain them.
+pub const DRIVERS: [DriverInfo; 5] = [
     DriverInfo {
         name: "cacher over scripted storage",
         supports: &Need::ALL,
+        scripts: 54,
     },
     DriverInfo {
         name: "cacher over the embedded store",
-        supports: &[],
+        supports: &[Need::Informer, Need::Storage],
+        scripts: 44,
     },
     DriverInfo {
         name: "HTTP server",
-        supports: &[Need::Cut],
+        supports: &[Need::Cut, Need::Informer, Need::Storage],
+        scripts: 48,
+    },
+    DriverInfo {
+        name: "HTTP server, in protobuf",
+        supports: &[Need::Cut, Need::Storage],
+        scripts: 41,
+    },
+    DriverInfo {
+        name: "process of the program",
+        supports: &[Need::Informer],
+        scripts: 37,
     },
 ];
 
@@ -90,7 +106,7 @@ impl Corpus {
     /// Runs the scripts that the driver supports, each with a driver of its own, `concurrency` at a time.
     ///
     /// # Panics
-    /// With the reports of all failed scripts.
+    /// With the reports of all failed scripts; if the number of scripts is not the one in `info`.
     pub async fn run<D: Driver>(
         &self,
         info: &DriverInfo,
@@ -103,13 +119,23 @@ impl Corpus {
             (script, result)
         });
         let mut runs = futures_util::stream::iter(runs).buffer_unordered(concurrency);
-        let mut failures = Vec::new();
+        let (mut failures, mut count) = (Vec::new(), 0);
         while let Some((script, result)) = runs.next().await {
+            count += 1;
             match result {
                 Ok(lines) if bless && lines != script.lines => self.write(script, &lines),
                 Ok(_) => {}
                 Err(failure) => failures.push(failure.to_string()),
             }
+        }
+        if std::env::var_os("WATCHET_SCRIPT").is_none() {
+            let DriverInfo { name, scripts, .. } = info;
+            assert_eq!(
+                count,
+                *scripts,
+                "{name}: DRIVERS in {} has another number of scripts",
+                file!()
+            );
         }
         failures.sort();
         assert!(

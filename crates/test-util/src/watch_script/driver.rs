@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::item::EventKind;
+use super::item::{EventKind, Notification};
 use super::object::{ObjectName, ReceivedObject, Resource, StoredObject};
-use super::script::{Match, Read};
+use super::script::{InformerOptions, Match, Read};
 
 /// A change of one object.
 #[derive(Debug, Clone)]
@@ -157,12 +157,63 @@ pub enum Received {
     },
     /// An ERROR event.
     Error(ApiError),
+    /// A call of a handler, with the new object, or the last known one.
+    Notification(Notification<u64>, ReceivedObject),
 }
+
+/// The calls of a handler of an informer, which sends a [`Received::Notification`] for each and returns once it is received. The
+/// channel has the capacity 1, so that a client that does not read blocks its handler. It is closed when the handler ends.
+pub type Notifications = tokio::sync::mpsc::Receiver<Received>;
 
 /// An open watch.
 pub trait WatchStream {
     /// Returns the next available item, or `None` at the end of the watch.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<Received>>>;
+}
+
+/// The parameters of an informer.
+#[derive(Debug, Clone)]
+pub struct InformerRequest {
+    /// The namespace; all if absent.
+    pub namespace: Option<String>,
+    /// `labelSelector`
+    pub labels: String,
+    /// `fieldSelector`
+    pub fields: String,
+    /// True if the informer may use streaming lists.
+    pub watch_list: bool,
+    /// The resync period of its handlers; zero for none.
+    pub resync: Duration,
+}
+
+impl InformerRequest {
+    pub(super) fn new(read: &Read, options: &InformerOptions) -> Self {
+        Self {
+            namespace: read.namespace.clone(),
+            labels: read.labels.clone(),
+            fields: read.fields.clone(),
+            watch_list: options.watch_list,
+            resync: Duration::from_secs(options.resync_seconds),
+        }
+    }
+}
+
+/// A running informer of pods.
+pub trait Informer {
+    /// Adds a handler with this name.
+    fn add_handler(&mut self, name: &str) -> Notifications;
+
+    /// Removes the handler with this name.
+    fn remove_handler(&mut self, name: &str);
+
+    /// Returns the objects of its indexer, in the order of their keys.
+    fn objects(&self) -> Vec<ReceivedObject>;
+
+    /// Returns the last version that it has received; `None` before the first list.
+    fn version(&self) -> Option<u64>;
+
+    /// Ends its connections to the server, and until it is called with true, refuses new ones.
+    fn set_connected(&mut self, connected: bool);
 }
 
 /// How long the runner waits. If the clock is paused, this takes no real time.
@@ -182,6 +233,9 @@ pub trait Driver {
     /// The type of its watches.
     type Watch: WatchStream;
 
+    /// The type of its informers.
+    type Informer: Informer;
+
     /// Returns its name, for reports.
     fn name(&self) -> String;
 
@@ -200,10 +254,17 @@ pub trait Driver {
     /// Watches pods.
     async fn watch(&mut self, request: &ReadRequest) -> Result<Self::Watch, ApiError>;
 
-    /// Compacts storage up to a revision.
-    async fn compact(&mut self, at: u64);
+    /// Starts an informer of pods.
+    async fn informer(&mut self, _request: &InformerRequest) -> Self::Informer {
+        unimplemented!("the driver does not support `informer`")
+    }
 
-    /// Replaces the server by a new one over the same storage.
+    /// Compacts storage up to a revision.
+    async fn compact(&mut self, _at: u64) {
+        unimplemented!("the driver does not support `compact`")
+    }
+
+    /// Replaces the server by a new one over the same storage. The informers find it.
     async fn restart(&mut self);
 
     /// Ends the cache's watch of storage.

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use super::failure::Failure;
 use super::model::with_expectations;
 use super::object::{Content, ObjectName, Resource};
-use super::script::{Action, Read, Script, StartVersion, Write};
+use super::script::{Action, Link, Read, Script, StartVersion, Write};
 use super::version_ref::VersionRef;
 
 const LABELS: [&str; 5] = ["", "", "app=web", "app!=web", "app=db,tier!=x"];
@@ -41,7 +41,7 @@ pub fn random_actions(random: &mut Rng, count: usize) -> Vec<Action> {
             70..80 => Action::List(format!("l{}", actions.len()), random_read(random)),
             80..84 => Action::Pause(client),
             84..88 => Action::Resume(client),
-            88..91 => Action::Cut,
+            88..91 => Action::Cut(Link::Storage),
             _ => Action::Expect(client, Vec::new()),
         });
     }

@@ -1,9 +1,16 @@
-//! The items of an expectation: events, bookmarks and errors of a watch; objects and errors of a list.
+//! The items of an expectation: events, bookmarks and errors of a watch; objects and errors of a list; notifications of a
+//! handler.
 
 use std::fmt;
 
 use super::object::Content;
 use super::version_ref::VersionRef;
+
+/// The word after the object of an `on_add` in the initial list.
+pub(super) const IN_INITIAL_LIST: &str = "initial-list";
+
+/// The word after the object of an `on_delete` with a `DeletedFinalStateUnknown`.
+pub(super) const FINAL_STATE_UNKNOWN: &str = "final-state-unknown";
 
 /// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +37,52 @@ impl EventKind {
     }
 }
 
+/// A call of a handler of an informer. `V` is the type of versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notification<V> {
+    /// `on_add`
+    Added {
+        /// True if the object is in the handler's initial list.
+        is_in_initial_list: bool,
+    },
+    /// `on_update`
+    Updated {
+        /// The version of the old object.
+        old: V,
+    },
+    /// `on_delete`
+    Deleted {
+        /// True for a `DeletedFinalStateUnknown`: the object is the last state that the informer knows.
+        is_final_state_unknown: bool,
+    },
+}
+
+/// What an object in an expectation stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemKind {
+    /// An object of a list, or of the indexer of an informer.
+    Listed,
+    /// An event of a watch.
+    Event(EventKind),
+    /// A call of a handler.
+    Notification(Notification<ObjectVersion>),
+}
+
+impl ItemKind {
+    /// Returns the kind of the item that is `count` items later in a burst of updates.
+    fn advanced(self, count: usize) -> Self {
+        match self {
+            Self::Notification(Notification::Updated { old }) => {
+                let index = old.index.map(|index| index + count);
+                Self::Notification(Notification::Updated {
+                    old: ObjectVersion { index, ..old },
+                })
+            }
+            other => other,
+        }
+    }
+}
+
 /// The version of an object: `@2`; `@2.17` for the 17th write of a burst; a version without a name prints as `@2+3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectVersion {
@@ -51,8 +104,8 @@ impl fmt::Display for ObjectVersion {
 /// An object in an expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectItem {
-    /// The event; absent in a list.
-    pub kind: Option<EventKind>,
+    /// What it stands for.
+    pub kind: ItemKind,
     /// `a` or `other/a`. A name with a `*` is that of the objects of a burst.
     pub name: String,
     /// The version.
@@ -79,7 +132,7 @@ pub enum Item {
     Error(u16, String),
     /// `closed`: the watch has ended.
     Closed,
-    /// `version @3`: the version of a list.
+    /// `version @3`: the version of a list, or the last version that an informer knows.
     ListVersion(VersionRef),
     /// `remaining 2`: the `remainingItemCount` of a list.
     Remaining(u64),
@@ -107,6 +160,7 @@ impl Item {
                     all.extend((first..first + object.count).map(|index| {
                         let in_burst = object.version.index.map(|_| index);
                         let mut one = object.clone();
+                        one.kind = object.kind.advanced(index - first);
                         one.version.index = in_burst;
                         one.name = name(object, index);
                         one.count = 1;
@@ -134,7 +188,7 @@ impl Item {
                 && let (Some(begin), Some(index)) = (last.version.index, object.version.index)
                 && last.version.version == object.version.version
                 && begin + last.count == index
-                && (last.kind, &last.name, &last.content)
+                && (last.kind.advanced(last.count), &last.name, &last.content)
                     == (object.kind, &object.name, &object.content)
             {
                 last.count += 1;
@@ -148,10 +202,32 @@ impl Item {
 
 impl fmt::Display for ObjectItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(kind) = self.kind {
-            write!(f, "{} ", kind.name())?;
+        let mut after = "";
+        match self.kind {
+            ItemKind::Listed => {}
+            ItemKind::Event(kind) => write!(f, "{} ", kind.name())?,
+            ItemKind::Notification(Notification::Added { is_in_initial_list }) => {
+                write!(f, "on_add ")?;
+                after = if is_in_initial_list {
+                    IN_INITIAL_LIST
+                } else {
+                    ""
+                };
+            }
+            ItemKind::Notification(Notification::Updated { old }) => {
+                write!(f, "on_update {}{old} ", self.name)?;
+            }
+            ItemKind::Notification(Notification::Deleted {
+                is_final_state_unknown: is_unknown,
+            }) => {
+                write!(f, "on_delete ")?;
+                after = if is_unknown { FINAL_STATE_UNKNOWN } else { "" };
+            }
         }
         write!(f, "{}{}", self.name, self.version)?;
+        if !after.is_empty() {
+            write!(f, " {after}")?;
+        }
         if let Some(content) = &self.content
             && *content != Content::default()
         {

@@ -1,4 +1,4 @@
-//! Watch scripts: a text format for tests of list and watch, its parser, and the runner that executes a script
+//! Watch scripts: a text format for tests of list, watch and informers, its parser, and the runner that executes a script
 //! against any [`Driver`]. `docs/watch-scripts.md` describes the format.
 //!
 //! ```
@@ -23,28 +23,38 @@ mod driver;
 mod expect;
 mod failure;
 mod generate;
+#[cfg(feature = "informer")]
+mod informer;
 mod item;
 mod lines;
 mod model;
+mod need;
+mod needs;
 mod object;
 mod parse;
 mod parse_items;
+mod print;
 mod run;
 mod script;
 mod version_ref;
 mod versions;
+mod word_reader;
 
 pub use corpus::{Corpus, DRIVERS, DriverInfo};
 pub use driver::{
-    ApiError, Driver, ListResponse, ReadRequest, Received, Timing, WatchStream, WriteRequest,
+    ApiError, Driver, Informer, InformerRequest, ListResponse, Notifications, ReadRequest,
+    Received, Timing, WatchStream, WriteRequest,
 };
 pub use failure::Failure;
 pub use generate::{random_actions, shrink};
-pub use item::{EventKind, Item};
+#[cfg(feature = "informer")]
+pub use informer::ScriptInformer;
+pub use item::{EventKind, Item, Notification};
 pub use lines::ParseError;
+pub use need::Need;
 pub use object::{Content, ObjectName, ReceivedObject, Resource, StoredObject};
 pub use run::run;
-pub use script::{Action, Match, Need, Read, Script, StartVersion, Step, Write};
+pub use script::{Action, InformerOptions, Link, Match, Read, Script, StartVersion, Step, Write};
 pub use version_ref::VersionRef;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::item::{EventKind, Item, ObjectItem, ObjectVersion};
+use super::item::{EventKind, Item, ItemKind, ObjectItem, ObjectVersion};
 use super::object::{Content, ObjectName, Resource};
 use super::script::{Action, Read, StartVersion, Write};
 use super::version_ref::VersionRef;
@@ -76,12 +76,7 @@ fn is_selected(read: &Read, object: &ObjectName, content: &Content) -> bool {
             })
 }
 
-fn object_item(
-    kind: Option<EventKind>,
-    object: &ObjectName,
-    version: u32,
-    content: &Content,
-) -> Item {
+fn object_item(kind: ItemKind, object: &ObjectName, version: u32, content: &Content) -> Item {
     Item::Object(ObjectItem {
         kind,
         name: object.short(),
@@ -110,7 +105,12 @@ impl Change {
             (Some(before), None) => (EventKind::Deleted, before),
             (None, None) => return None,
         };
-        Some(object_item(Some(kind), &self.object, self.version, content))
+        Some(object_item(
+            ItemKind::Event(kind),
+            &self.object,
+            self.version,
+            content,
+        ))
     }
 }
 
@@ -183,7 +183,7 @@ impl Model {
         true
     }
 
-    fn selected(&self, read: &Read, kind: Option<EventKind>) -> Vec<Item> {
+    fn selected(&self, read: &Read, kind: ItemKind) -> Vec<Item> {
         let selected = self
             .state
             .iter()
@@ -217,7 +217,7 @@ impl Model {
                     .count();
             }
             StartVersion::Zero | StartVersion::Unset => {
-                watch.initial = self.selected(read, Some(EventKind::Added));
+                watch.initial = self.selected(read, ItemKind::Event(EventKind::Added));
                 if read.bookmarks {
                     let version = self.now();
                     watch.initial.push(Item::Bookmark {
@@ -232,7 +232,7 @@ impl Model {
     }
 
     fn list(&mut self, name: &str, read: &Read) {
-        let mut items = self.selected(read, None);
+        let mut items = self.selected(read, ItemKind::Listed);
         items.push(Item::ListVersion(self.now()));
         self.expectations
             .push(Action::Expect(name.to_owned(), items));

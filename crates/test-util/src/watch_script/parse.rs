@@ -3,13 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lines::{ParseError, Source, Statement, Word};
-use super::object::{ObjectName, Resource};
-use super::parse_items::{self, content, unexpected};
-use super::script::{Action, Match, Need, Read, Script, StartVersion, Step, Write};
+use super::need::Need;
+use super::needs::NeedFinder;
+use super::object::ObjectName;
+use super::parse_items::{self, Receiver, content, object_name, unexpected};
+use super::script::{
+    Action, InformerOptions, Link, Match, Read, Script, StartVersion, Step, Write,
+};
 use super::version_ref::VersionRef;
+use super::word_reader::WordReader;
 
-const STATEMENTS: &str = "put, delete, corrupt, transaction, watch, list, expect, pause, resume, close, compact, cut, \
-    disconnect, reconnect, restart or sleep";
+const STATEMENTS: &str = "put, delete, corrupt, transaction, watch, list, informer, handler, expect, pause, resume, close, \
+    compact, cut, disconnect, reconnect, restart or sleep";
 
 impl Script {
     /// Parses the text of a script. `name` is that of its file.
@@ -32,12 +37,9 @@ impl Script {
             needs: BTreeSet::new(),
             steps: Vec::new(),
         };
+        let mut verbs = Vec::new();
         for statement in source.statements()? {
-            let mut words = WordReader {
-                source: &source,
-                statement: &statement,
-                next: 0,
-            };
+            let mut words = WordReader::new(&source, &statement);
             let verb = words.next("a statement")?;
             if verb.text == "needs" {
                 script.needs = needs(&source, &statement)?;
@@ -45,20 +47,23 @@ impl Script {
             }
             let action = parser.action(&verb, &mut words)?;
             words.end()?;
-            if let Some(need) = action.need()
-                && !script.needs.contains(&need)
-            {
+            verbs.push(verb);
+            script.steps.push(Step {
+                line: statement.line,
+                last_line: statement.last_line,
+                action,
+            });
+        }
+        let mut finder = NeedFinder::default();
+        for (verb, step) in verbs.iter().zip(&script.steps) {
+            let needs = finder.needs(&step.action);
+            if let Some(need) = needs.difference(&script.needs).next() {
                 let message = format!(
                     "this statement needs a line `needs: {}` at the beginning",
                     need.name()
                 );
                 return Err(source.error(verb.at(), message));
             }
-            script.steps.push(Step {
-                line: statement.line,
-                last_line: statement.last_line,
-                action,
-            });
         }
         Ok(script)
     }
@@ -76,57 +81,21 @@ fn needs(source: &Source<'_>, statement: &Statement) -> Result<BTreeSet<Need>, P
     needs.collect()
 }
 
-/// The words of a statement, read one after the other.
-struct WordReader<'a> {
-    source: &'a Source<'a>,
-    statement: &'a Statement,
-    next: usize,
-}
-
-impl WordReader<'_> {
-    fn next(&mut self, expected: &str) -> Result<Word, ParseError> {
-        let word = self.statement.words.get(self.next).cloned();
-        self.next += 1;
-        word.ok_or_else(|| {
-            self.source.error(
-                self.statement.end,
-                format!("expected {expected}, found the end of the line"),
-            )
-        })
-    }
-
-    /// Returns the words that are left.
-    fn rest(&mut self) -> Vec<Word> {
-        let rest = self.statement.words[self.next..].to_vec();
-        self.next = self.statement.words.len();
-        rest
-    }
-
-    fn end(&self) -> Result<(), ParseError> {
-        let item = || self.statement.items.first().and_then(|item| item.first());
-        let has_items = matches!(
-            self.statement.words[0].text.as_str(),
-            "expect" | "transaction"
-        );
-        let extra = self
-            .statement
-            .words
-            .get(self.next)
-            .or_else(|| item().filter(|_| !has_items));
-        extra.map_or(Ok(()), |word| {
-            Err(unexpected(self.source, word, "the end of the statement"))
-        })
-    }
-}
-
 /// The names that earlier statements have defined.
 #[derive(Default)]
 struct Parser {
     /// The names of the versions so far.
     versions: BTreeSet<u32>,
-    /// The watches, and whether each is paused.
-    watches: BTreeMap<String, bool>,
+    /// The watches and handlers.
+    clients: BTreeMap<String, Client>,
     lists: BTreeSet<String>,
+    informers: BTreeSet<String>,
+}
+
+#[derive(Clone, Copy)]
+struct Client {
+    is_paused: bool,
+    is_handler: bool,
 }
 
 impl Parser {
@@ -136,35 +105,41 @@ impl Parser {
             "put" | "delete" | "corrupt" => self.write(verb, words)?,
             "transaction" => self.transaction(words)?,
             "watch" => {
-                let client = words.next("a name for the watch")?;
-                let read = self.read(words, true)?;
-                self.watches.insert(client.text.clone(), false);
-                Action::Watch(client.text, read)
+                let client = self.new_client(words, "a name for the watch", false)?;
+                Action::Watch(client, self.read(words, Reader::Watch)?.0)
             }
             "list" => {
-                let client = words.next("a name for the list")?;
-                let read = self.read(words, false)?;
-                if !self.lists.insert(client.text.clone()) {
-                    return Err(unexpected(source, &client, "a name that no other list has"));
-                }
-                Action::List(client.text, read)
+                let list = self.new_name(words, "a name for the list")?;
+                let (read, _) = self.read(words, Reader::List)?;
+                self.lists.insert(list.clone());
+                Action::List(list, read)
             }
-            "pause" => Action::Pause(self.watch(words, Some(true))?),
-            "resume" => Action::Resume(self.watch(words, Some(false))?),
+            "informer" => {
+                let informer = self.new_name(words, "a name for the informer")?;
+                let (read, options) = self.read(words, Reader::Informer)?;
+                self.informers.insert(informer.clone());
+                Action::Informer(informer, read, options)
+            }
+            "handler" => {
+                let client = self.new_client(words, "a name for the handler", true)?;
+                Action::Handler(client, self.informer(words)?)
+            }
+            "pause" => Action::Pause(self.client(words, Some(true))?),
+            "resume" => Action::Resume(self.client(words, Some(false))?),
             "close" => {
-                let client = self.watch(words, None)?;
-                self.watches.remove(&client);
+                let client = self.client(words, None)?;
+                self.clients.remove(&client);
                 Action::Close(client)
             }
             "compact" => {
                 let word = words.next("a version such as @2")?;
                 Action::Compact(self.version(source, &word)?)
             }
-            "cut" => Action::Cut,
-            "disconnect" => Action::Disconnect,
-            "reconnect" => Action::Reconnect,
+            "cut" => Action::Cut(self.link(words)?),
+            "disconnect" => Action::Disconnect(self.link(words)?),
+            "reconnect" => Action::Reconnect(self.link(words)?),
             "restart" => {
-                self.watches.clear();
+                self.clients.retain(|_, client| client.is_handler);
                 Action::Restart
             }
             "sleep" => Action::Sleep(seconds(source, &words.next("a time such as 60s")?)?),
@@ -173,69 +148,111 @@ impl Parser {
         })
     }
 
-    /// Reads the name of an open watch. `pause` is its new state.
-    fn watch(
+    /// Reads the name of a watch or handler. A watch replaces one with the same name, which is then closed.
+    fn new_client(
+        &mut self,
+        words: &mut WordReader<'_>,
+        expected: &str,
+        is_handler: bool,
+    ) -> Result<String, ParseError> {
+        let word = words.next(expected)?;
+        let known = self.clients.get(&word.text);
+        let replaces_watch = !is_handler && known.is_some_and(|client| !client.is_handler);
+        if !replaces_watch {
+            self.check_new(words.source, &word)?;
+        }
+        let client = Client {
+            is_paused: false,
+            is_handler,
+        };
+        self.clients.insert(word.text.clone(), client);
+        Ok(word.text)
+    }
+
+    /// Reads the name of a list or informer.
+    fn new_name(&self, words: &mut WordReader<'_>, expected: &str) -> Result<String, ParseError> {
+        let word = words.next(expected)?;
+        self.check_new(words.source, &word)?;
+        Ok(word.text)
+    }
+
+    fn check_new(&self, source: &Source<'_>, word: &Word) -> Result<(), ParseError> {
+        let is_used = self.clients.contains_key(&word.text)
+            || self.lists.contains(&word.text)
+            || self.informers.contains(&word.text);
+        match is_used {
+            true => Err(unexpected(source, word, "a name that is not in use")),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads the name of an informer.
+    fn informer(&self, words: &mut WordReader<'_>) -> Result<String, ParseError> {
+        let word = words.next("the name of an informer")?;
+        match self.informers.contains(&word.text) {
+            true => Ok(word.text),
+            false => Err(unexpected(words.source, &word, "the name of an informer")),
+        }
+    }
+
+    /// Reads the name of an informer, if there is one: without it, the connection is that to storage.
+    fn link(&self, words: &mut WordReader<'_>) -> Result<Link, ParseError> {
+        match words.is_at_end() {
+            true => Ok(Link::Storage),
+            false => Ok(Link::Informer(self.informer(words)?)),
+        }
+    }
+
+    /// Reads the name of an open watch or of a handler. `pause` is its new state.
+    fn client(
         &mut self,
         words: &mut WordReader<'_>,
         pause: Option<bool>,
     ) -> Result<String, ParseError> {
-        let word = words.next("the name of a watch")?;
-        match (self.watches.get_mut(&word.text), pause) {
-            (None, _) => Err(unexpected(words.source, &word, "the name of an open watch")),
-            (Some(paused), Some(pause)) if *paused == pause => {
-                let state = if pause {
-                    "that reads"
-                } else {
-                    "that is paused"
-                };
-                Err(unexpected(
-                    words.source,
-                    &word,
-                    &format!("the name of a watch {state}"),
-                ))
-            }
-            (Some(paused), pause) => {
-                *paused = pause.unwrap_or(*paused);
-                Ok(word.text)
-            }
+        let word = words.next("the name of a watch or handler")?;
+        let Some(client) = self.clients.get_mut(&word.text) else {
+            let expected = "the name of an open watch or of a handler";
+            return Err(unexpected(words.source, &word, expected));
+        };
+        if pause == Some(client.is_paused) {
+            let expected = match client.is_paused {
+                true => "the name of a watch or handler that reads",
+                false => "the name of a watch or handler that is paused",
+            };
+            return Err(unexpected(words.source, &word, expected));
         }
+        client.is_paused = pause.unwrap_or(client.is_paused);
+        Ok(word.text)
     }
 
     fn expect(&self, words: &mut WordReader<'_>) -> Result<Action, ParseError> {
-        let client = words.next("the name of a watch or list")?;
-        let is_list = self.lists.contains(&client.text);
-        match self.watches.get(&client.text) {
-            None if !is_list => {
-                return Err(unexpected(
-                    words.source,
-                    &client,
-                    "the name of an open watch or of a list",
-                ));
+        let name = words.next("the name of a watch, list, informer or handler")?;
+        let error = |expected: &str| Err(unexpected(words.source, &name, expected));
+        let receiver = match self.clients.get(&name.text) {
+            Some(client) if client.is_paused => {
+                return error("a watch or handler that is not paused");
             }
-            Some(true) => {
-                return Err(unexpected(
-                    words.source,
-                    &client,
-                    "a watch that is not paused",
-                ));
-            }
-            _ => {}
-        }
+            Some(client) if client.is_handler => Receiver::Handler,
+            Some(_) => Receiver::Watch,
+            None if self.lists.contains(&name.text) => Receiver::List,
+            None if self.informers.contains(&name.text) => Receiver::Informer,
+            None => return error("the name of an open watch, or of a list, informer or handler"),
+        };
         if words.statement.items.is_empty() {
             let message = format!(
                 "expected `: ` and what `{}` receives, or `nothing`",
-                client.text
+                name.text
             );
             return Err(words.source.error(words.statement.end, message));
         }
         let version = |word: &Word, text: &str| self.version_in(words.source, word, text);
-        let items = parse_items::parse(words.source, &words.statement.items, is_list, &version)?;
-        Ok(Action::Expect(client.text, items))
+        let items = parse_items::parse(words.source, &words.statement.items, receiver, &version)?;
+        Ok(Action::Expect(name.text, items))
     }
 
     fn write(&mut self, verb: &Word, words: &mut WordReader<'_>) -> Result<Action, ParseError> {
         let name = words.next("an object such as pods/a")?;
-        let object = object(words.source, &name)?;
+        let object = object_name(words.source, &name)?;
         let version = words.next("a name for the version, such as @1")?;
         let version = self.new_version(words.source, &version)?;
         let mut rest = words.rest();
@@ -287,7 +304,7 @@ impl Parser {
                     "an object such as pods/a after the verb",
                 ));
             };
-            let object = object(words.source, name)?;
+            let object = object_name(words.source, name)?;
             if writes.iter().any(|write: &Write| *write.object() == object) {
                 return Err(unexpected(words.source, name, "each object once"));
             }
@@ -347,73 +364,92 @@ impl Parser {
         }
     }
 
-    fn read(&self, words: &mut WordReader<'_>, is_watch: bool) -> Result<Read, ParseError> {
+    /// Reads the parameters of a watch, a list or an informer.
+    fn read(
+        &self,
+        words: &mut WordReader<'_>,
+        reader: Reader,
+    ) -> Result<(Read, InformerOptions), ParseError> {
         let source = words.source;
         let resource = words.next("pods")?;
         if resource.text != "pods" {
             return Err(unexpected(source, &resource, "pods"));
         }
-        let mut read = Read::default();
+        let (mut read, mut options) = (Read::default(), InformerOptions::default());
         for word in words.rest() {
             let (key, value) = word.text.split_once('=').unwrap_or((&word.text, ""));
-            match (key, is_watch) {
-                ("from", _) => {
+            match (key, reader) {
+                ("namespace", _) => read.namespace = Some(value.to_owned()),
+                ("labels", _) => read.labels = value.to_owned(),
+                ("fields", _) => read.fields = value.to_owned(),
+                ("from", Reader::Watch | Reader::List) => {
                     read.from = match value {
                         "0" => StartVersion::Zero,
                         "unset" => StartVersion::Unset,
                         value => StartVersion::At(self.version_in(source, &word, value)?),
                     };
                 }
-                ("namespace", _) => read.namespace = Some(value.to_owned()),
-                ("labels", _) => read.labels = value.to_owned(),
-                ("fields", _) => read.fields = value.to_owned(),
-                ("match", false) => {
-                    let found = [Match::Exact, Match::NotOlderThan]
-                        .into_iter()
-                        .find(|m| m.name() == value);
-                    let found = found.ok_or_else(|| {
-                        unexpected(source, &word, "match=Exact or match=NotOlderThan")
-                    });
-                    read.version_match = Some(found?);
-                }
-                ("limit", false) => {
-                    let limit = value
-                        .parse()
-                        .map_err(|_| unexpected(source, &word, "a number"));
+                ("match", Reader::List) => read.version_match = Some(version_match(source, &word)?),
+                ("limit", Reader::List) => {
+                    let limit = value.parse();
+                    let limit = limit.map_err(|_| unexpected(source, &word, "a number"));
                     read.limit = Some(limit?);
                 }
-                ("continue", false) if self.lists.contains(value) => {
-                    read.continued = Some(value.to_owned())
+                ("continue", Reader::List) if self.lists.contains(value) => {
+                    read.continued = Some(value.to_owned());
                 }
-                ("continue", false) => return Err(unexpected(source, &word, "the name of a list")),
-                ("initial-events", true) if value == "false" => read.initial_events = Some(false),
-                ("initial-events", true) if value.is_empty() => read.initial_events = Some(true),
-                ("bookmarks", true) => read.bookmarks = true,
-                ("timeout", true) => {
-                    let word = Word {
-                        text: value.to_owned(),
-                        ..word
-                    };
-                    read.timeout_seconds = Some(seconds(source, &word)?);
+                ("continue", Reader::List) => {
+                    return Err(unexpected(source, &word, "the name of a list"));
                 }
-                (_, true) => {
-                    return Err(unexpected(
-                        source,
-                        &word,
-                        "from, namespace, labels, fields, initial-events, bookmarks or timeout",
-                    ));
+                ("initial-events", Reader::Watch) => read.initial_events = Some(value != "false"),
+                ("bookmarks", Reader::Watch) => read.bookmarks = true,
+                ("timeout", Reader::Watch) => {
+                    read.timeout_seconds = Some(seconds_after_key(source, &word)?);
                 }
-                (_, false) => {
-                    return Err(unexpected(
-                        source,
-                        &word,
-                        "from, match, namespace, labels, fields, limit or continue",
-                    ));
+                ("watch-list", Reader::Informer) if value == "false" => options.watch_list = false,
+                ("resync", Reader::Informer) => {
+                    options.resync_seconds = seconds_after_key(source, &word)?;
                 }
+                _ => return Err(unexpected(source, &word, reader.parameters())),
             }
         }
-        Ok(read)
+        Ok((read, options))
     }
+}
+
+/// What has the parameters of a read.
+#[derive(Debug, Clone, Copy)]
+enum Reader {
+    Watch,
+    List,
+    Informer,
+}
+
+impl Reader {
+    fn parameters(self) -> &'static str {
+        match self {
+            Self::Watch => "from, namespace, labels, fields, initial-events, bookmarks or timeout",
+            Self::List => "from, match, namespace, labels, fields, limit or continue",
+            Self::Informer => "namespace, labels, fields, watch-list=false or resync",
+        }
+    }
+}
+
+fn version_match(source: &Source<'_>, word: &Word) -> Result<Match, ParseError> {
+    [Match::Exact, Match::NotOlderThan]
+        .into_iter()
+        .find(|m| word.text.ends_with(&format!("={}", m.name())))
+        .ok_or_else(|| unexpected(source, word, "match=Exact or match=NotOlderThan"))
+}
+
+/// Parses `timeout=10s`.
+fn seconds_after_key(source: &Source<'_>, word: &Word) -> Result<u64, ParseError> {
+    let value = word.text.split_once('=').map_or("", |(_, value)| value);
+    let value = Word {
+        text: value.to_owned(),
+        ..word.clone()
+    };
+    seconds(source, &value)
 }
 
 fn seconds(source: &Source<'_>, word: &Word) -> Result<u64, ParseError> {
@@ -422,31 +458,6 @@ fn seconds(source: &Source<'_>, word: &Word) -> Result<u64, ParseError> {
         .strip_suffix('s')
         .and_then(|number| number.parse().ok());
     number.ok_or_else(|| unexpected(source, word, "a number of seconds such as 60s"))
-}
-
-/// Parses `pods/a`, `pods/other/a`, `configmaps/x`.
-fn object(source: &Source<'_>, word: &Word) -> Result<ObjectName, ParseError> {
-    let parts: Vec<&str> = word.text.split('/').collect();
-    let (resource, namespace, name) = match parts[..] {
-        [resource, name] => (resource, "default", name),
-        [resource, namespace, name] => (resource, namespace, name),
-        _ => ("", "", ""),
-    };
-    let resource = [Resource::Pods, Resource::ConfigMaps]
-        .into_iter()
-        .find(|r| r.plural() == resource);
-    match resource {
-        Some(resource) if !namespace.is_empty() && !name.is_empty() => Ok(ObjectName {
-            resource,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }),
-        _ => Err(unexpected(
-            source,
-            word,
-            "an object such as pods/a, pods/other-namespace/a or configmaps/x",
-        )),
-    }
 }
 
 fn write(

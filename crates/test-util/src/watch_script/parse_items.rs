@@ -1,21 +1,47 @@
-//! Parses the items of an expectation, and the content of objects.
+//! Parses the items of an expectation, and the names and the content of objects.
 
-use super::item::{EventKind, Item, ObjectItem, ObjectVersion};
+use super::item::{
+    EventKind, FINAL_STATE_UNKNOWN, IN_INITIAL_LIST, Item, ItemKind, Notification, ObjectItem,
+    ObjectVersion,
+};
 use super::lines::{ParseError, Source, Word};
-use super::object::Content;
+use super::object::{Content, ObjectName, Resource};
 use super::version_ref::VersionRef;
 
 /// Resolves a version in a part of a word.
 type ParseVersion<'a> = dyn Fn(&Word, &str) -> Result<VersionRef, ParseError> + 'a;
 
+/// What an expectation is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Receiver {
+    Watch,
+    List,
+    /// The indexer of an informer.
+    Informer,
+    Handler,
+}
+
+impl Receiver {
+    fn items(self) -> &'static str {
+        match self {
+            Self::Watch => OF_WATCH,
+            Self::List => OF_LIST,
+            Self::Informer => OF_INFORMER,
+            Self::Handler => OF_HANDLER,
+        }
+    }
+}
+
 const OF_WATCH: &str = "ADDED, MODIFIED, DELETED, BOOKMARK, ERROR, closed or nothing";
 const OF_LIST: &str = "an object such as a@1, version, remaining, continue, ERROR or nothing";
+const OF_INFORMER: &str = "an object such as a@1, version or nothing";
+const OF_HANDLER: &str = "on_add, on_update, on_delete, closed or nothing";
 
 /// Parses the items after `expect NAME:`.
 pub(super) fn parse(
     source: &Source<'_>,
     items: &[Vec<Word>],
-    is_list: bool,
+    receiver: Receiver,
     version: &ParseVersion<'_>,
 ) -> Result<Vec<Item>, ParseError> {
     if let [only] = items
@@ -26,14 +52,14 @@ pub(super) fn parse(
     }
     items
         .iter()
-        .map(|words| item(source, words, is_list, version))
+        .map(|words| item(source, words, receiver, version))
         .collect()
 }
 
 fn item(
     source: &Source<'_>,
     words: &[Word],
-    is_list: bool,
+    receiver: Receiver,
     version: &ParseVersion<'_>,
 ) -> Result<Item, ParseError> {
     let (first, rest) = words.split_first().expect("items have words");
@@ -52,19 +78,23 @@ fn item(
     };
     if let Some(kind) = EventKind::ALL
         .into_iter()
-        .find(|kind| kind.name() == first.text && !is_list)
+        .find(|kind| kind.name() == first.text && receiver == Receiver::Watch)
     {
         let name = after("an object such as a@2")?;
         return Ok(Item::Object(object(
             source,
-            Some(kind),
+            ItemKind::Event(kind),
             name,
             &rest[1..],
             version,
         )?));
     }
-    match (first.text.as_str(), is_list) {
-        ("BOOKMARK", false) => {
+    match (first.text.as_str(), receiver) {
+        ("on_add" | "on_update" | "on_delete", Receiver::Handler) => {
+            after("an object such as a@2")?;
+            Ok(Item::Object(notification(source, first, rest, version)?))
+        }
+        ("BOOKMARK", Receiver::Watch) => {
             let word = after("a version such as @2")?;
             let is_initial_events_end = rest
                 .get(1)
@@ -75,8 +105,8 @@ fn item(
                 is_initial_events_end,
             })
         }
-        ("closed", false) => ends(0).map(|()| Item::Closed),
-        ("ERROR", _) => {
+        ("closed", Receiver::Watch | Receiver::Handler) => ends(0).map(|()| Item::Closed),
+        ("ERROR", Receiver::Watch | Receiver::List) => {
             let code = after("a code and a reason, such as 410 Expired")?;
             let number = code
                 .text
@@ -88,12 +118,12 @@ fn item(
             ends(2)?;
             Ok(Item::Error(number, reason.text.clone()))
         }
-        ("version", true) => {
+        ("version", Receiver::List | Receiver::Informer) => {
             let word = after("a version such as @2")?;
             ends(1)?;
             Ok(Item::ListVersion(version(word, &word.text)?))
         }
-        ("remaining", true) => {
+        ("remaining", Receiver::List) => {
             let word = after("a number")?;
             ends(1)?;
             word.text
@@ -101,19 +131,62 @@ fn item(
                 .map(Item::Remaining)
                 .map_err(|_| error(word, "a number"))
         }
-        ("continue", true) => ends(0).map(|()| Item::Continue),
-        (text, true) if text.contains('@') => {
-            Ok(Item::Object(object(source, None, first, rest, version)?))
+        ("continue", Receiver::List) => ends(0).map(|()| Item::Continue),
+        (text, Receiver::List | Receiver::Informer) if text.contains('@') => {
+            let listed = object(source, ItemKind::Listed, first, rest, version)?;
+            Ok(Item::Object(listed))
         }
-        (_, true) => Err(error(first, OF_LIST)),
-        (_, false) => Err(error(first, OF_WATCH)),
+        _ => Err(error(first, receiver.items())),
     }
+}
+
+/// Parses `on_add a@1 initial-list app=web`, `on_update a@1 a@2 app=web`, `on_delete a@2 final-state-unknown`. `rest` is what
+/// follows the verb, with at least one word.
+fn notification(
+    source: &Source<'_>,
+    verb: &Word,
+    rest: &[Word],
+    version: &ParseVersion<'_>,
+) -> Result<ObjectItem, ParseError> {
+    let (first, rest) = rest.split_first().expect("the caller checks it");
+    let has_mark = |mark: &str| rest.first().is_some_and(|word| word.text == mark);
+    let (kind, is_marked) = match verb.text.as_str() {
+        "on_add" => {
+            let is_in_initial_list = has_mark(IN_INITIAL_LIST);
+            (
+                Notification::Added { is_in_initial_list },
+                is_in_initial_list,
+            )
+        }
+        "on_delete" => {
+            let is_final_state_unknown = has_mark(FINAL_STATE_UNKNOWN);
+            let kind = Notification::Deleted {
+                is_final_state_unknown,
+            };
+            (kind, is_final_state_unknown)
+        }
+        _ => {
+            let old = object(source, ItemKind::Listed, first, &[], version)?;
+            let expected = "the old object and the new one, such as a@1 a@2";
+            let (new, rest) = rest
+                .split_first()
+                .ok_or_else(|| unexpected(source, first, expected))?;
+            let kind = ItemKind::Notification(Notification::Updated { old: old.version });
+            let item = object(source, kind, new, rest, version)?;
+            return match item.name == old.name {
+                true => Ok(item),
+                false => Err(unexpected(source, new, expected)),
+            };
+        }
+    };
+    let rest = &rest[usize::from(is_marked)..];
+    object(source, ItemKind::Notification(kind), first, rest, version)
 }
 
 /// Parses `a@2 app=web`, `other/a@2`, `b-*@3.1 x200`.
 fn object(
     source: &Source<'_>,
-    kind: Option<EventKind>,
+    kind: ItemKind,
     word: &Word,
     rest: &[Word],
     version: &ParseVersion<'_>,
@@ -166,6 +239,31 @@ fn object(
             .transpose()?,
         count,
     })
+}
+
+/// Parses `pods/a`, `pods/other/a`, `configmaps/x`.
+pub(super) fn object_name(source: &Source<'_>, word: &Word) -> Result<ObjectName, ParseError> {
+    let parts: Vec<&str> = word.text.split('/').collect();
+    let (resource, namespace, name) = match parts[..] {
+        [resource, name] => (resource, "default", name),
+        [resource, namespace, name] => (resource, namespace, name),
+        _ => ("", "", ""),
+    };
+    let resource = [Resource::Pods, Resource::ConfigMaps]
+        .into_iter()
+        .find(|r| r.plural() == resource);
+    match resource {
+        Some(resource) if !namespace.is_empty() && !name.is_empty() => Ok(ObjectName {
+            resource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }),
+        _ => Err(unexpected(
+            source,
+            word,
+            "an object such as pods/a, pods/other-namespace/a or configmaps/x",
+        )),
+    }
 }
 
 /// Parses `app=web spec.nodeName=n1`: labels and a field.

@@ -1,15 +1,20 @@
 //! Runs a script against a driver. While a step is executed, the clients that are not paused read their watches.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use tokio::time::sleep;
 
-use super::clients::{Client, Clients, normalized, reading};
-use super::driver::{ApiError, Driver, ListResponse, ReadRequest, Received, WriteRequest};
+use super::clients::{Client, Clients, Stream, normalized, reading};
+use super::driver::{
+    ApiError, Driver, Informer as _, InformerRequest, ListResponse, ReadRequest, Received,
+    WriteRequest,
+};
 use super::failure::Failure;
 use super::item::Item;
 use super::object::{ObjectName, StoredObject};
-use super::script::{Action, Match, Read, Script, StartVersion, Step, Write};
+use super::script::{
+    Action, InformerOptions, Link, Match, Read, Script, StartVersion, Step, Write,
+};
 use super::versions::Versions;
 
 /// Runs a script. With `bless`, expectations do not fail: the returned script has the expectations that the run meets.
@@ -29,7 +34,9 @@ pub async fn run<D: Driver>(
         live: BTreeMap::new(),
         uids: 0,
         stamps: 0,
-        watches: BTreeMap::new(),
+        clients: BTreeMap::new(),
+        informers: BTreeMap::new(),
+        handlers: BTreeMap::new(),
         lists: BTreeMap::new(),
         blessed: bless.then(BTreeMap::new),
     };
@@ -68,7 +75,10 @@ pub(super) struct Run<'a, D: Driver> {
     live: BTreeMap<ObjectName, StoredObject>,
     uids: usize,
     stamps: usize,
-    pub(super) watches: Clients<D::Watch>,
+    pub(super) clients: Clients<D::Watch>,
+    pub(super) informers: BTreeMap<String, D::Informer>,
+    /// The informer of each handler.
+    handlers: BTreeMap<String, String>,
     pub(super) lists: BTreeMap<String, Result<ListResponse, ApiError>>,
     /// The new text of expectations, by line.
     pub(super) blessed: Option<BTreeMap<usize, String>>,
@@ -85,11 +95,11 @@ impl<D: Driver> Run<'_, D> {
     /// Waits for items that no step expects.
     async fn finish(&mut self) -> Result<(), Failure> {
         let is_reading = |client: &Client<D::Watch>| client.stream.is_some() && !client.is_paused;
-        if self.watches.values().any(is_reading) {
+        if self.clients.values().any(is_reading) {
             let silence = sleep(self.driver.timing().silence);
-            reading(&mut self.watches, silence).await;
+            reading(&mut self.clients, silence).await;
         }
-        let clients: Vec<String> = self.watches.keys().cloned().collect();
+        let clients: Vec<String> = self.clients.keys().cloned().collect();
         clients
             .iter()
             .try_for_each(|client| self.expect_read(client))
@@ -97,7 +107,7 @@ impl<D: Driver> Run<'_, D> {
 
     /// Fails if the client has received an item that no step expects.
     fn expect_read(&self, name: &str) -> Result<(), Failure> {
-        let client = &self.watches[name];
+        let client = &self.clients[name];
         if client.received.is_empty() || self.blessed.is_some() {
             return Ok(());
         }
@@ -111,7 +121,7 @@ impl<D: Driver> Run<'_, D> {
     }
 
     async fn step(&mut self, step: &Step) -> Result<(), Failure> {
-        let (clients, versions) = (&mut self.watches, &self.versions);
+        let (clients, versions) = (&mut self.clients, &self.versions);
         match &step.action {
             Action::Write {
                 writes,
@@ -128,19 +138,28 @@ impl<D: Driver> Run<'_, D> {
             Action::Resume(client) => self.client(client).is_paused = false,
             Action::Close(client) => {
                 self.expect_read(client)?;
-                self.watches.remove(client);
+                self.clients.remove(client);
+                if let Some(informer) = self.handlers.remove(client) {
+                    self.informer(&informer).remove_handler(client);
+                }
             }
             Action::Compact(at) => {
                 let at = versions.resolve(*at);
                 reading(clients, self.driver.compact(at)).await;
             }
-            Action::Cut => reading(clients, self.driver.cut()).await,
-            Action::Disconnect => reading(clients, self.driver.set_connected(false)).await,
-            Action::Reconnect => reading(clients, self.driver.set_connected(true)).await,
+            Action::Informer(name, read, options) => self.start_informer(name, read, options).await,
+            Action::Handler(name, informer) => self.add_handler(step, name, informer)?,
+            Action::Cut(Link::Storage) => reading(clients, self.driver.cut()).await,
+            Action::Cut(Link::Informer(name)) => {
+                self.informer(name).set_connected(false);
+                self.informer(name).set_connected(true);
+            }
+            Action::Disconnect(link) => self.set_connected(link, false).await,
+            Action::Reconnect(link) => self.set_connected(link, true).await,
             Action::Restart => {
                 self.finish().await?;
-                self.watches.clear();
-                self.driver.restart().await;
+                self.clients.retain(|_, client| client.is_handler);
+                reading(&mut self.clients, self.driver.restart()).await;
             }
             Action::Sleep(seconds) => {
                 let time = std::time::Duration::from_secs(*seconds);
@@ -149,13 +168,16 @@ impl<D: Driver> Run<'_, D> {
             Action::Expect(client, items) if self.lists.contains_key(client) => {
                 return self.expect_list(step, client, items);
             }
-            Action::Expect(client, items) => return self.expect_watch(step, client, items).await,
+            Action::Expect(informer, items) if self.informers.contains_key(informer) => {
+                return self.expect_informer(step, informer, items).await;
+            }
+            Action::Expect(client, items) => return self.expect_client(step, client, items).await,
         }
         Ok(())
     }
 
     pub(super) fn client(&mut self, name: &str) -> &mut Client<D::Watch> {
-        self.watches
+        self.clients
             .get_mut(name)
             .expect("the parser checks the names")
     }
@@ -187,10 +209,10 @@ impl<D: Driver> Run<'_, D> {
             });
         }
         let writing = self.driver.write(&requests);
-        let at = reading(&mut self.watches, writing).await;
+        let at = reading(&mut self.clients, writing).await;
         self.versions
             .add(at, version, (index, count), writes[0].object());
-        reading(&mut self.watches, tokio::task::yield_now()).await;
+        reading(&mut self.clients, tokio::task::yield_now()).await;
         Ok(())
     }
 
@@ -236,23 +258,21 @@ impl<D: Driver> Run<'_, D> {
     }
 
     async fn watch(&mut self, step: &Step, name: &str, read: &Read) -> Result<(), Failure> {
-        if self.watches.contains_key(name) {
+        if self.clients.contains_key(name) {
             self.expect_read(name)?;
         }
         let request = self.request(read);
         let opening = self.driver.watch(&request);
-        let opened = reading(&mut self.watches, opening).await;
-        let mut client = Client {
-            stream: None,
-            is_paused: false,
-            received: VecDeque::new(),
-            step: step.clone(),
+        let opened = reading(&mut self.clients, opening).await;
+        let client = match opened {
+            Ok(stream) => Client::new(Some(Stream::Watch(stream)), step),
+            Err(error) => {
+                let mut client = Client::new(None, step);
+                client.received.extend([Some(Received::Error(error)), None]);
+                client
+            }
         };
-        match opened {
-            Ok(stream) => client.stream = Some(stream),
-            Err(error) => client.received.extend([Some(Received::Error(error)), None]),
-        }
-        self.watches.insert(name.to_owned(), client);
+        self.clients.insert(name.to_owned(), client);
         Ok(())
     }
 
@@ -263,7 +283,7 @@ impl<D: Driver> Run<'_, D> {
             return Err(Failure::new(self.script, step, message));
         }
         let listing = self.driver.list(&request);
-        let result = reading(&mut self.watches, listing).await;
+        let result = reading(&mut self.clients, listing).await;
         if let (Ok(list), Some(Match::Exact), Some(version)) =
             (&result, read.version_match, request.resource_version)
             && list.version != version
@@ -276,5 +296,38 @@ impl<D: Driver> Run<'_, D> {
         }
         self.lists.insert(name.to_owned(), result);
         Ok(())
+    }
+
+    async fn start_informer(&mut self, name: &str, read: &Read, options: &InformerOptions) {
+        let request = InformerRequest::new(read, options);
+        let starting = self.driver.informer(&request);
+        let informer = reading(&mut self.clients, starting).await;
+        self.informers.insert(name.to_owned(), informer);
+    }
+
+    fn add_handler(&mut self, step: &Step, name: &str, informer: &str) -> Result<(), Failure> {
+        if self.clients.contains_key(name) {
+            self.expect_read(name)?;
+        }
+        let notifications = self.informer(informer).add_handler(name);
+        let client = Client::new(Some(Stream::Handler(notifications)), step);
+        self.clients.insert(name.to_owned(), client);
+        self.handlers.insert(name.to_owned(), informer.to_owned());
+        Ok(())
+    }
+
+    fn informer(&mut self, name: &str) -> &mut D::Informer {
+        self.informers
+            .get_mut(name)
+            .expect("the parser checks the names")
+    }
+
+    async fn set_connected(&mut self, link: &Link, connected: bool) {
+        match link {
+            Link::Storage => {
+                reading(&mut self.clients, self.driver.set_connected(connected)).await;
+            }
+            Link::Informer(name) => self.informer(name).set_connected(connected),
+        }
     }
 }

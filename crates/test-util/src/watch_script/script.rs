@@ -4,33 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::item::Item;
+use super::need::Need;
 use super::object::{Content, ObjectName};
 use super::version_ref::VersionRef;
-
-/// What a step requires of the driver beyond reading and writing. A script declares it: `needs: cut, clock`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
-    /// `cut`, `disconnect` and `reconnect`: the connection between the cache and storage can fail.
-    Cut,
-    /// `transaction`: storage can write several keys in one revision.
-    Transactions,
-    /// `sleep`: time is simulated, so that minutes pass immediately.
-    Clock,
-}
-
-impl Need {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Cut, Self::Transactions, Self::Clock];
-
-    /// Returns the name in a script.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cut => "cut",
-            Self::Transactions => "transactions",
-            Self::Clock => "clock",
-        }
-    }
-}
 
 /// The `resourceVersion` of a list or watch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -131,6 +107,42 @@ impl fmt::Display for Read {
     }
 }
 
+/// The parameters of an informer that are not those of its lists and watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InformerOptions {
+    /// `watch-list=false`: the informer requests no streaming lists.
+    pub watch_list: bool,
+    /// `resync`: the period; 0 for none.
+    pub resync_seconds: u64,
+}
+
+impl Default for InformerOptions {
+    fn default() -> Self {
+        Self {
+            watch_list: true,
+            resync_seconds: 0,
+        }
+    }
+}
+
+/// What loses its connection, and to what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// The cache's connection to storage.
+    Storage,
+    /// The connection of the informer with this name to the server.
+    Informer(String),
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Storage => Ok(()),
+            Self::Informer(name) => write!(f, " {name}"),
+        }
+    }
+}
+
 /// One change of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
@@ -177,38 +189,30 @@ pub enum Action {
     Watch(String, Read),
     /// Lists; a later expectation refers to the result.
     List(String, Read),
-    /// The client of a watch stops reading.
+    /// Starts an informer.
+    Informer(String, Read, InformerOptions),
+    /// Adds a handler (the first name) to an informer (the second).
+    Handler(String, String),
+    /// The client of a watch stops reading; a call of a handler does not return.
     Pause(String),
     /// The client reads again.
     Resume(String),
-    /// The client closes its watch.
+    /// The client closes its watch; a handler is removed.
     Close(String),
     /// Storage compacts its history up to a version.
     Compact(VersionRef),
-    /// The cache's watch of storage ends, and can be opened again.
-    Cut,
-    /// The cache loses its connection to storage.
-    Disconnect,
-    /// The cache can connect to storage again.
-    Reconnect,
+    /// A watch ends, and can be opened again: the cache's of storage, or an informer's of the server.
+    Cut(Link),
+    /// A connection is lost.
+    Disconnect(Link),
+    /// The connection is possible again.
+    Reconnect(Link),
     /// A new server over the same storage serves the following steps. The open watches end.
     Restart,
     /// Waits this many seconds.
     Sleep(u64),
     /// A watch or list has received exactly these items since the last expectation.
     Expect(String, Vec<Item>),
-}
-
-impl Action {
-    /// Returns the needs of the step.
-    pub fn need(&self) -> Option<Need> {
-        match self {
-            Self::Cut | Self::Disconnect | Self::Reconnect => Some(Need::Cut),
-            Self::Write { writes, .. } if writes.len() > 1 => Some(Need::Transactions),
-            Self::Sleep(_) => Some(Need::Clock),
-            _ => None,
-        }
-    }
 }
 
 impl fmt::Display for Action {
@@ -246,9 +250,20 @@ impl fmt::Display for Action {
             Self::Resume(client) => write!(f, "resume {client}"),
             Self::Close(client) => write!(f, "close {client}"),
             Self::Compact(version) => write!(f, "compact {version}"),
-            Self::Cut => write!(f, "cut"),
-            Self::Disconnect => write!(f, "disconnect"),
-            Self::Reconnect => write!(f, "reconnect"),
+            Self::Informer(name, read, options) => {
+                write!(f, "informer {name} {read}")?;
+                if !options.watch_list {
+                    write!(f, " watch-list=false")?;
+                }
+                match options.resync_seconds {
+                    0 => Ok(()),
+                    seconds => write!(f, " resync={seconds}s"),
+                }
+            }
+            Self::Handler(name, informer) => write!(f, "handler {name} {informer}"),
+            Self::Cut(link) => write!(f, "cut{link}"),
+            Self::Disconnect(link) => write!(f, "disconnect{link}"),
+            Self::Reconnect(link) => write!(f, "reconnect{link}"),
             Self::Restart => write!(f, "restart"),
             Self::Sleep(seconds) => write!(f, "sleep {seconds}s"),
             Self::Expect(client, items) => {
@@ -283,23 +298,6 @@ pub struct Script {
 }
 
 impl Script {
-    /// Formats actions as a script.
-    pub fn print(comment: &str, actions: &[Action]) -> String {
-        let needs: BTreeSet<&str> = actions
-            .iter()
-            .filter_map(|a| a.need().map(Need::name))
-            .collect();
-        let mut text = format!("# {comment}\n");
-        if !needs.is_empty() {
-            let needs: Vec<_> = needs.into_iter().collect();
-            text += &format!("needs: {}\n", needs.join(", "));
-        }
-        for action in actions {
-            text += &format!("{action}\n");
-        }
-        text
-    }
-
     /// Returns the namespaces of the objects.
     pub fn namespaces(&self) -> BTreeSet<String> {
         let writes = self.steps.iter().filter_map(|step| match &step.action {

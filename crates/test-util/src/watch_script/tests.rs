@@ -42,7 +42,7 @@ fn errors_name_the_place_and_what_was_expected() {
         (
             format!("{watch}expect w2: ADDED a@1"),
             "4:8",
-            "expected the name of an open watch or of a list",
+            "expected the name of an open watch, or of a list",
         ),
         (
             format!("{watch}expect w1: CREATED a@1"),
@@ -67,9 +67,41 @@ fn errors_name_the_place_and_what_was_expected() {
         (
             format!("{watch}resume w1"),
             "4:8",
-            "expected the name of a watch that is paused",
+            "expected the name of a watch or handler that is paused",
         ),
         (format!("{watch}cut"), "4:1", "needs a line `needs: cut`"),
+        (
+            format!("{put}put pods/a @2 spec.nodeName=n1\nput pods/a @3"),
+            "3:1",
+            "needs a line `needs: storage`",
+        ),
+        (
+            "needs: informer\ninformer i1 pods from=@start".to_owned(),
+            "3:18",
+            "expected namespace, labels, fields, watch-list=false or resync",
+        ),
+        (
+            "needs: informer\ninformer i1 pods\ninformer i1 pods".to_owned(),
+            "4:10",
+            "expected a name that is not in use",
+        ),
+        (
+            "needs: informer\nhandler h1 i1".to_owned(),
+            "3:12",
+            "expected the name of an informer",
+        ),
+        (
+            format!("needs: informer\n{put}informer i1 pods\nhandler h1 i1\nexpect h1: ADDED a@1"),
+            "6:12",
+            "expected on_add, on_update, on_delete, closed or nothing",
+        ),
+        (
+            format!(
+                "needs: informer\n{put}informer i1 pods\nhandler h1 i1\nexpect h1: on_update b@1 a@1"
+            ),
+            "6:26",
+            "expected the old object and the new one",
+        ),
         (
             "put pods/a-* @1".to_owned(),
             "2:5",
@@ -130,54 +162,30 @@ fn every_script_prints_as_it_is_parsed() {
     }
 }
 
-/// The scripts that not all drivers run, with the number of drivers that do. Add a script only if the other drivers
-/// cannot support its needs.
-const NOT_ON_ALL_DRIVERS: &[(&str, usize)] = &[
-    ("bookmarks.script", 1),
-    ("expired-lease.script", 1),
-    ("last-bookmark.script", 1),
-    ("lost-storage-watch.script", 2),
-    ("relist-after-compaction.script", 2),
-    ("relist-slow-client.script", 2),
-    ("relist-with-history.script", 2),
-    ("transaction.script", 1),
-];
-
 #[test]
-fn every_script_runs_on_all_drivers_unless_it_is_listed() {
-    let corpus = Corpus::load();
-    for script in corpus.scripts() {
-        let runs = |driver: &&DriverInfo| {
-            corpus
-                .supported_by(driver)
-                .any(|other| other.name == script.name)
-        };
-        let drivers: Vec<_> = DRIVERS.iter().filter(runs).map(|d| d.name).collect();
-        let listed = NOT_ON_ALL_DRIVERS
-            .iter()
-            .find(|(name, _)| *name == script.name);
-        let expected = listed.map_or(DRIVERS.len(), |(_, count)| *count);
-        assert!(expected > 0, "{} runs on no driver", script.name);
-        assert_eq!(
-            drivers.len(),
-            expected,
-            "{} needs {:?} and runs on {drivers:?}",
-            script.name,
-            script.needs
-        );
-        let used = script.steps.iter().filter_map(|step| step.action.need());
+fn scripts_declare_exactly_what_their_steps_need() {
+    for script in Corpus::load().scripts() {
+        let actions = script.steps.iter().map(|step| &step.action);
         assert_eq!(
             script.needs,
-            used.collect(),
-            "{} declares what its steps need",
+            super::needs::needs(actions),
+            "{}",
             script.name
         );
     }
-    for (name, _) in NOT_ON_ALL_DRIVERS {
-        let exists = corpus.scripts().any(|script| script.name == *name);
-        assert!(
-            exists || std::env::var_os("WATCHET_SCRIPT").is_some(),
-            "{name} does not exist"
-        );
+}
+
+/// A script that needs more than intended would silently run on fewer drivers.
+#[test]
+fn each_driver_runs_its_number_of_scripts() {
+    if std::env::var_os("WATCHET_SCRIPT").is_some() {
+        return;
     }
+    let corpus = Corpus::load();
+    let found = DRIVERS.map(|driver| (driver.name, corpus.supported_by(&driver).count()));
+    let expected = DRIVERS.map(|driver| (driver.name, driver.scripts));
+    assert_eq!(
+        found, expected,
+        "after a change of the scripts, update DRIVERS"
+    );
 }

@@ -13,7 +13,7 @@ use watchet::tasks::Tasks;
 
 /// What becomes of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     Open,
     /// Connections end immediately, open ones too.
     Down,
@@ -22,9 +22,12 @@ pub(super) enum Mode {
 }
 
 /// It ends when it is dropped.
-pub(super) struct Proxy {
-    pub(super) address: SocketAddr,
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    server: Arc<Mutex<SocketAddr>>,
     mode: watch::Sender<Mode>,
+    /// Notifies the open connections that they end.
+    end: watch::Sender<()>,
     cuts: Arc<Mutex<usize>>,
     tasks: Tasks,
 }
@@ -36,15 +39,18 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    pub(super) async fn start(server: SocketAddr, seed: u64) -> Self {
+    pub(crate) async fn start(server: SocketAddr, seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = Self {
             address: listener.local_addr().unwrap(),
+            server: Arc::new(Mutex::new(server)),
             mode: watch::Sender::new(Mode::Open),
+            end: watch::Sender::default(),
             cuts: Arc::default(),
             tasks: Tasks::new(),
         };
-        let (mode, cuts) = (proxy.mode.clone(), proxy.cuts.clone());
+        let (mode, end, cuts) = (proxy.mode.clone(), proxy.end.clone(), proxy.cuts.clone());
+        let server = proxy.server.clone();
         let tasks = proxy.tasks.clone();
         let mut random = Rng::with_seed(seed);
         let accept = async move {
@@ -52,13 +58,14 @@ impl Proxy {
                 let (client, _) = listener.accept().await.unwrap();
                 let connection = Connection {
                     client,
-                    mode: mode.subscribe(),
+                    mode: *mode.borrow(),
+                    end: end.subscribe(),
                     cuts: cuts.clone(),
                     random: random.fork(),
                 };
                 let carry = tasks
                     .token()
-                    .run_until_cancelled_owned(connection.carry(server));
+                    .run_until_cancelled_owned(connection.carry(*server.lock()));
                 drop(tasks.spawn("proxy-connection", carry));
             }
         };
@@ -67,27 +74,37 @@ impl Proxy {
         proxy
     }
 
-    pub(super) fn set(&self, mode: Mode) {
+    pub(crate) fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
+        if mode == Mode::Down {
+            self.end.send_replace(());
+        }
+    }
+
+    /// Connects to another server from now on, and ends the open connections.
+    pub(crate) fn set_server(&self, server: SocketAddr) {
+        *self.server.lock() = server;
+        self.end.send_replace(());
     }
 
     /// How many connections were cut by their bytes.
-    pub(super) fn cuts(&self) -> usize {
+    pub(crate) fn cuts(&self) -> usize {
         *self.cuts.lock()
     }
 }
 
 struct Connection {
     client: TcpStream,
-    mode: watch::Receiver<Mode>,
+    /// The mode at its beginning.
+    mode: Mode,
+    end: watch::Receiver<()>,
     cuts: Arc<Mutex<usize>>,
     random: Rng,
 }
 
 impl Connection {
     async fn carry(mut self, server: SocketAddr) {
-        let mode = *self.mode.borrow_and_update();
-        let mut left = match mode {
+        let mut left = match self.mode {
             Mode::Open => usize::MAX,
             Mode::Down => return,
             Mode::Cutting(max) => self.random.usize(1..max),
@@ -114,10 +131,10 @@ impl Connection {
             }
         };
         let requests = tokio::io::copy(&mut from_client, &mut to_server);
-        // Biased: once it is down nothing more is carried.
+        // Biased: after its end nothing more is carried.
         tokio::select! {
             biased;
-            _ = self.mode.wait_for(|mode| *mode == Mode::Down) => {}
+            _ = self.end.changed() => {}
             () = answers => {}
             _ = requests => {}
         }

@@ -1,19 +1,25 @@
-//! Runs the watch scripts (`docs/watch-scripts.md`) against a Cacher: over the scripted storage with a paused clock, over the
-//! embedded store, and random ones with the events that the model predicts.
+//! Runs the watch scripts (`docs/watch-scripts.md`) against a Cacher, also as the source of informers: over the scripted storage with
+//! a paused clock, over the embedded store, and random ones with the events that the model predicts.
+
+mod source;
 
 use std::collections::BTreeSet;
 use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
 
 use watchet_storage::Storage;
 use watchet_storage::embedded::{Durability, Embedded, EmbeddedConfig};
 use watchet_storage::memory::Memory;
 use watchet_storage::{Expect, Outcome, Put};
 use watchet_test_util::watch_script::{
-    ApiError, Corpus, DRIVERS, Driver, DriverInfo, EventKind, ListResponse, Match, ReadRequest,
-    Received, ReceivedObject, Timing, WatchStream, WriteRequest, random_actions, run, shrink,
+    ApiError, Corpus, DRIVERS, Driver, DriverInfo, EventKind, InformerRequest, ListResponse, Match,
+    ReadRequest, Received, ReceivedObject, ScriptInformer, Timing, WatchStream, WriteRequest,
+    random_actions, run, shrink,
 };
 
 use super::*;
+use source::CacherSource;
 
 const SCRIPTED: &DriverInfo = &DRIVERS[0];
 const EMBEDDED: &DriverInfo = &DRIVERS[1];
@@ -37,22 +43,29 @@ impl Store {
 struct CacherDriver {
     store: Store,
     cacher: Arc<Cacher>,
+    /// The cacher that informers connect to: the present one.
+    served: Arc<Mutex<Arc<Cacher>>>,
     tasks: Tasks,
 }
 
 impl CacherDriver {
     fn over(store: Store) -> Self {
         let tasks = Tasks::new();
+        let cacher = Self::cacher(&store, &tasks);
+        Self {
+            store,
+            served: Arc::new(Mutex::new(cacher.clone())),
+            cacher,
+            tasks,
+        }
+    }
+
+    fn cacher(store: &Store, tasks: &Tasks) -> Arc<Cacher> {
         let config = CacherConfig {
             consistency_check_period: Some(Duration::from_secs(20)),
             ..CacherConfig::default()
         };
-        let cacher = Cacher::start(resource(), store.storage(), &tasks, config);
-        Self {
-            store,
-            cacher,
-            tasks,
-        }
+        Cacher::start(resource(), store.storage(), tasks, config)
     }
 
     fn scripted() -> Self {
@@ -67,13 +80,20 @@ impl CacherDriver {
     }
 }
 
-impl Drop for CacherDriver {
-    fn drop(&mut self) {
+impl CacherDriver {
+    /// Ends the tasks of the present cacher, which must never have differed from storage.
+    fn stop(&self) {
         self.tasks.cancel();
         if !std::thread::panicking() {
             let failures = self.cacher.consistency_checks().failure;
             assert_eq!(failures, 0, "the cache differed from storage");
         }
+    }
+}
+
+impl Drop for CacherDriver {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -189,6 +209,7 @@ impl WatchStream for CacheWatcher {
 
 impl Driver for CacherDriver {
     type Watch = CacheWatcher;
+    type Informer = ScriptInformer;
 
     fn name(&self) -> String {
         format!("cacher over {}", self.store.storage().name())
@@ -245,16 +266,22 @@ impl Driver for CacherDriver {
         watch.map_err(status)
     }
 
+    async fn informer(&mut self, request: &InformerRequest) -> ScriptInformer {
+        let (source, connection) = CacherSource::new(&self.served, request);
+        ScriptInformer::start(source, request, move |connected| {
+            connection.set_connected(connected);
+        })
+    }
+
     async fn compact(&mut self, at: u64) {
         self.store.storage().compact(rv(at)).await.unwrap();
     }
 
     async fn restart(&mut self) {
-        let storage = match &self.store {
-            Store::Scripted(storage) => Store::Scripted(storage.clone()),
-            Store::Real(storage) => Store::Real(storage.clone()),
-        };
-        *self = Self::over(storage);
+        self.stop();
+        self.tasks = Tasks::new();
+        self.cacher = Self::cacher(&self.store, &self.tasks);
+        *self.served.lock() = self.cacher.clone();
     }
 
     async fn cut(&mut self) {
