@@ -216,11 +216,15 @@ async fn approved_requests_are_signed(server: &Server, kubectl: &Kubectl) {
         (DnType::OrganizationName, "dev"),
         (DnType::CommonName, "jane"),
     ];
-    let (request, key) = requested("jane", &subject, spec);
+    let (request, key) = requested("jane", &subject, spec.clone());
     let args = ["create", "-f", "-"];
     kubectl.run_with(&args, &request.to_string()).await;
-    // Not before it is approved.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Not before it is approved: not even when a later one is signed.
+    let (later, _) = requested("later", &subject, spec);
+    kubectl.run_with(&args, &later.to_string()).await;
+    kubectl.run(&["certificate", "approve", "later"]).await;
+    let is_signed = |status: &Value| status["certificate"].is_string();
+    status(&mut wire, "later", is_signed).await;
     let before = wire.get(&format!("{REQUESTS}/jane")).await.json();
     assert!(before["status"]["certificate"].is_null(), "{before}");
     kubectl.run(&["certificate", "approve", "jane"]).await;

@@ -110,13 +110,10 @@ async fn deployments_are_deleted_in_cascades(_: &Server, kubectl: &Kubectl) {
     .await;
 
     // kubectl waits for the deployment, and the deployment for all that it owns.
-    let started = Instant::now();
     kubectl
         .run(&["delete", "deployment", "fg", "--cascade=foreground"])
         .await;
-    let elapsed = started.elapsed();
     assert_eq!(left(kubectl, "fg").await, [""; 0]);
-    assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
 
     kubectl
         .run(&["delete", "deployment", "orphan", "--cascade=orphan"])
@@ -446,10 +443,13 @@ async fn volume_claims_in_use_are_protected(_: &Server, kubectl: &Kubectl) {
         .run(&["wait", "--for=delete", "pvc/used", "--timeout=30s"])
         .await;
 
-    let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": "/tmp/pv"}}});
-    create(kubectl, &volume).await;
+    let volume = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+                "hostPath": {"path": "/tmp/pv"}}})
+    };
+    create(kubectl, &volume("pv")).await;
+    create(kubectl, &volume("unused")).await;
     assert_eq!(
         finalizers("pv/pv").await,
         r#"["kubernetes.io/pv-protection"]"#
@@ -469,7 +469,8 @@ async fn volume_claims_in_use_are_protected(_: &Server, kubectl: &Kubectl) {
     };
     phase("Bound").await;
     kubectl.run(&["delete", "pv", "pv", "--wait=false"]).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // The controller has then examined the first volume.
+    kubectl.run(&["delete", "pv", "unused"]).await;
     assert_eq!(
         finalizers("pv/pv").await,
         r#"["kubernetes.io/pv-protection"]"#

@@ -1,15 +1,13 @@
 //! Watches over WebSockets, by another implementation's client, against the real binary on both back
 //! ends: what an ordinary watch says and how each of both sides ends it.
 
-use std::io::ErrorKind;
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
+use std::io::ErrorKind;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -245,7 +243,8 @@ async fn a_client_that_does_not_read_misses_nothing(server: &Server) {
 
 #[tokio::test]
 async fn shutdown_closes_without_waiting_for_the_client() {
-    let mut server = Server::start(&["--storage=memory"]).await;
+    // Longer than the test waits.
+    let mut server = Server::start(&["--storage=memory", "--shutdown-grace-period=1h"]).await;
     let path = format!("{MAPS}?watch=true");
     let mut reads = open(&server, &path, "*/*").await;
     let _does_not_read = open(&server, &path, "*/*").await;
@@ -254,17 +253,11 @@ async fn shutdown_closes_without_waiting_for_the_client() {
         put(&server, &format!("stop-{number:03}"), &text_of_one).await;
         assert!(matches!(next(&mut reads).await, Message::Text(_)));
     }
-    let began = tokio::time::Instant::now();
     server.signal("TERM");
     let (_, code) = rest(&mut reads).await;
     assert_eq!(code, CloseCode::Away);
     let ended = server.wait().await;
     assert!(ended.success(), "{ended}:\n{}", server.log());
-    let took = began.elapsed();
-    assert!(
-        took < Duration::from_secs(15),
-        "{took:?}: it waits for who does not read"
-    );
 }
 
 /// As dashboards in a browser do it.

@@ -1,7 +1,5 @@
 //! Tests of the garbage collector with real caches, one per rule.
 
-use std::time::Duration;
-
 use super::*;
 
 /// Returns an owner reference to `owner`.
@@ -48,8 +46,22 @@ impl Started {
     }
 }
 
-/// Long enough to show that something does not happen.
-const QUIET: Duration = Duration::from_millis(400);
+/// The collector's name in metrics.
+const NAME: &str = "garbage-collector-controller";
+
+impl Started {
+    /// Waits until the collector has followed all writes so far of config maps: it collects garbage that is created now, and has
+    /// then nothing to do. What it has not done until then, it does not do.
+    async fn collector_follows(&self) {
+        let absent = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "absent",
+            "uid": "7f1c0000-0000-0000-0000-000000000000",
+        });
+        self.map("garbage", &[absent]).await;
+        self.map_deleted("garbage").await;
+        self.queues.wait_until_idle(NAME).await;
+    }
+}
 
 #[tokio::test]
 async fn background_deletion_deletes_dependents_after_the_owner() {
@@ -77,7 +89,7 @@ async fn foreground_deletion_waits_for_blocking_dependents() {
     fixture.map_deleted("c").await;
     let marked = |b: &Value| b["metadata"]["deletionTimestamp"].is_string();
     fixture.wait_until("/configmaps/default/b", marked).await;
-    tokio::time::sleep(QUIET).await;
+    fixture.collector_follows().await;
     let a = fixture.stored("/configmaps/default/a").await.unwrap();
     assert_eq!(a["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     fixture.remove_finalizers("default", "configmaps/b").await;
@@ -97,7 +109,7 @@ async fn orphans_remain() {
     fixture.map_deleted("a").await;
     assert!(fixture.owners_of("b").await.is_empty());
     assert_eq!(fixture.owners_of("c").await, ["x"]);
-    tokio::time::sleep(QUIET).await;
+    fixture.collector_follows().await;
     assert!(fixture.is_there("b").await && fixture.is_there("c").await);
 }
 
@@ -177,12 +189,12 @@ async fn a_cluster_scoped_dependent_of_a_namespaced_owner_remains() {
     let event = fixture.wait_until(&event, |_| true).await;
     assert_eq!(event["reason"], "OwnerRefInvalidNamespace");
     fixture.delete_as("configmaps/a", "Background").await;
-    tokio::time::sleep(QUIET).await;
+    fixture.collector_follows().await;
     assert!(fixture.stored("/clusterroles/r").await.is_some());
 
     let owner = fixture.create("clusterroles", named("owner")).await;
     fixture.map("b", &[reference(&owner, true)]).await;
-    tokio::time::sleep(QUIET).await;
+    fixture.collector_follows().await;
     assert!(fixture.is_there("b").await);
     fixture.delete_as("clusterroles/owner", "Background").await;
     fixture.map_deleted("b").await;
@@ -209,7 +221,6 @@ async fn garbage_of_an_earlier_run_is_found_at_the_start() {
     fixture.stop().await;
     fixture.delete_as("configmaps/a", "Background").await;
     fixture.delete_as("configmaps/x", "Foreground").await;
-    tokio::time::sleep(QUIET).await;
     assert!(fixture.is_there("b").await && fixture.is_there("x").await);
     let _next = fixture.another();
     for name in ["b", "y", "x"] {
@@ -230,8 +241,9 @@ async fn an_owner_waits_for_delayed_watches() {
         finalized["metadata"]["finalizers"] = json!(["x.y/z"]);
         fixture.create("configmaps", finalized).await;
         let path = format!("clusterroles/{name}");
+        let retries = fixture.queues.retries(NAME);
         fixture.delete_as(&path, policy).await;
-        tokio::time::sleep(QUIET).await;
+        fixture.queues.wait_until_retried(NAME, retries).await;
         assert!(fixture.stored(&format!("/{path}")).await.is_some());
         fixture.storage.freeze(false);
         if policy == "Foreground" {
@@ -304,7 +316,7 @@ async fn dependents_of_a_new_kind_count() {
 #[tokio::test]
 async fn two_servers_do_not_interfere() {
     let fixture = started().await;
-    let _other = fixture.another();
+    let other = fixture.another();
     let (a, b) = (fixture.map("a", &[]).await, fixture.map("b", &[]).await);
     let both = [reference(&a, true), reference(&b, true)];
     for i in 0..30 {
@@ -319,7 +331,16 @@ async fn two_servers_do_not_interfere() {
         assert!(!fixture.is_there(&format!("of-a-{i}")).await);
         assert_eq!(fixture.owners_of(&format!("of-both-{i}")).await, ["b"]);
     }
-    let writes = *fixture.storage.writes.lock();
-    tokio::time::sleep(QUIET).await;
-    assert_eq!(*fixture.storage.writes.lock(), writes, "no more writes");
+    let versions = async || {
+        let mut versions = Vec::new();
+        for i in 0..30 {
+            let map = fixture.get(&format!("configmaps/of-both-{i}")).await;
+            versions.push(map["metadata"]["resourceVersion"].clone());
+        }
+        versions
+    };
+    let before = versions().await;
+    fixture.collector_follows().await;
+    other.queues.wait_until_idle(NAME).await;
+    assert_eq!(versions().await, before, "no more writes");
 }

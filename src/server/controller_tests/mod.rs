@@ -17,21 +17,66 @@ use crate::api::WriteOptions;
 use crate::builtin::new_registry;
 use crate::builtin::tests::{Fixture, custom::definition, deployment, named, pod};
 use crate::controllers::{Launcher, QuotaCounter, Selection};
-use crate::metrics::Metrics;
+use crate::metrics::{Format, Metrics};
 use crate::registry::{ApiError, CacherConfig, Deleted, Patch, Registry, Target};
 use crate::server::process::quotas::BuiltinQuotas;
 use crate::tasks::Tasks;
 use crate::x509::CertificateAuthority;
+use watchet_test_util::scrape::Scrape;
 
 /// A server with its controllers.
 struct Started {
     server: Fixture,
     controllers: Tasks,
+    queues: Queues,
 }
 
 /// Another server on the same storage, stopped when dropped.
 struct OtherServer {
     tasks: Tasks,
+    queues: Queues,
+}
+
+/// The work queues of the controllers of a server.
+struct Queues(Arc<Metrics>);
+
+impl Queues {
+    fn value(&self, series: &str, controller: &str) -> f64 {
+        let scrape = Scrape::parse(&self.0.render(Format::Prometheus));
+        let series = format!("workqueue_{series}{{name=\"{controller}\"}}");
+        let value = scrape.get(&series);
+        value.unwrap_or_else(|| panic!("no series {series}"))
+    }
+
+    /// Returns how often the controller has found that a key must be processed again.
+    fn retries(&self, controller: &str) -> f64 {
+        self.value("retries_total", controller)
+    }
+
+    /// Waits until the controller has no key that is ready or in process.
+    async fn wait_until_idle(&self, controller: &str) {
+        let is_idle = || {
+            self.value("depth", controller) == 0.0
+                && self.value("unfinished_work_seconds", controller) == 0.0
+        };
+        wait_for(&format!("{controller} is idle"), is_idle).await;
+    }
+
+    /// Waits until the controller has postponed a key after it had postponed `before`.
+    async fn wait_until_retried(&self, controller: &str, before: f64) {
+        let is_retried = || self.retries(controller) > before;
+        wait_for(&format!("{controller} retries a key"), is_retried).await;
+    }
+}
+
+async fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("in vain for: {what}");
 }
 
 impl Deref for Started {
@@ -57,27 +102,30 @@ impl Drop for OtherServer {
 async fn started() -> Started {
     let server = crate::builtin::tests::fixture().await;
     let controllers = Tasks::new();
-    start(&server.registry, &controllers);
+    let queues = start(&server.registry, &controllers);
     Started {
         server,
         controllers,
+        queues,
     }
 }
 
-/// Starts all controllers.
-fn start(registry: &Arc<Registry>, tasks: &Tasks) {
+/// Starts all controllers, and returns their queues.
+fn start(registry: &Arc<Registry>, tasks: &Tasks) -> Queues {
+    let metrics = Metrics::new();
     let quotas: Arc<dyn QuotaCounter> = Arc::new(BuiltinQuotas::new(Arc::clone(registry)));
     let launcher = Launcher {
         registry,
         tasks,
         selection: &Selection::default(),
-        metrics: &Metrics::new(),
+        metrics: &metrics,
         root_ca: "-----BEGIN CERTIFICATE-----\nroot\n-----END CERTIFICATE-----\n",
         signer: &Arc::new(authority()),
         quotas: &quotas,
         client_cas: &[],
     };
     launcher.start_all();
+    Queues(metrics)
 }
 
 /// Returns a CA that signs certificates of clients.
@@ -101,13 +149,13 @@ impl Started {
         let tasks = Tasks::new();
         let config = CacherConfig::default();
         let registry = new_registry(self.storage.clone(), &tasks, config, Metrics::new());
-        start(&registry, &tasks);
-        OtherServer { tasks }
+        let queues = start(&registry, &tasks);
+        OtherServer { tasks, queues }
     }
 
     /// Waits until the stored object at a key fulfils `condition`, and returns it.
     async fn wait_until(&self, key: &str, condition: impl Fn(&Value) -> bool) -> Value {
-        for _ in 0..500 {
+        for _ in 0..3000 {
             match self.stored(key).await {
                 Some(stored) if condition(&stored) => return stored,
                 _ => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -117,7 +165,7 @@ impl Started {
     }
 
     async fn wait_until_deleted(&self, key: &str) {
-        for _ in 0..500 {
+        for _ in 0..3000 {
             if self.stored(key).await.is_none() {
                 return;
             }

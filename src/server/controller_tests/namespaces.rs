@@ -145,7 +145,6 @@ async fn a_restart_resumes_deletions() {
     // The state left by a server that stops right after the deletion request.
     fixture.stop().await;
     fixture.delete("namespaces/left").await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(fixture.stored("/pods/left/p").await.is_some());
 
     let _next = fixture.another();
@@ -201,7 +200,12 @@ async fn pods_are_deleted_first() {
     fixture.delete("namespaces/slow").await;
     let marked = |p: &Value| p["metadata"]["deletionTimestamp"].is_string();
     fixture.wait_until("/pods/slow/p", marked).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // It tries again, and finds the pod.
+    let retries = fixture.queues.retries("namespace-controller");
+    fixture
+        .queues
+        .wait_until_retried("namespace-controller", retries)
+        .await;
     assert!(fixture.stored("/configmaps/slow/needed").await.is_some());
     fixture.remove_finalizers("slow", "pods/p").await;
     fixture.wait_until_deleted("/namespaces/slow").await;
@@ -215,7 +219,6 @@ async fn without_the_controller_a_namespace_stays_terminating() {
     fixture.create("namespaces", named("left")).await;
     let deleted = fixture.delete("namespaces/left").await;
     assert!(matches!(deleted, Deleted::Pending(_)), "{deleted:?}");
-    tokio::time::sleep(Duration::from_millis(300)).await;
     let left = fixture.stored("/namespaces/left").await.unwrap();
     assert_eq!(left["status"]["phase"], "Terminating");
 }

@@ -37,21 +37,22 @@ async fn each_namespace_gets_its_service_account_and_root_certificate() {
 #[tokio::test]
 async fn a_finished_job_is_deleted_after_its_ttl() {
     let fixture = started().await;
-    let body = json!({
-        "metadata": {"name": "j"},
-        "spec": {"ttlSecondsAfterFinished": 1, "template": {"spec": {
-            "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
-        }}},
-    });
-    let job = fixture.create("jobs", body).await;
+    let job = |name: &str| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {"ttlSecondsAfterFinished": 1, "template": {"spec": {
+                "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+            }}},
+        })
+    };
+    fixture.create("jobs", job("unfinished")).await;
+    let job = fixture.create("jobs", job("j")).await;
     let owner = garbage::reference(&job, true);
     let pod = json!({
         "metadata": {"name": "p", "ownerReferences": [owner]},
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     });
     fixture.create("pods", pod).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(fixture.stored("/jobs/default/j").await.is_some());
     let now = jiff::Timestamp::now();
     let conditions = json!([
         {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": now.to_string()},
@@ -65,6 +66,8 @@ async fn a_finished_job_is_deleted_after_its_ttl() {
     fixture.wait_until_deleted("/pods/default/p").await;
     let took = now.duration_until(jiff::Timestamp::now());
     assert!(took.as_millis() >= 900, "{took:?}");
+    // Older than the deleted one by then.
+    assert!(fixture.stored("/jobs/default/unfinished").await.is_some());
 }
 
 #[tokio::test]
@@ -75,31 +78,35 @@ async fn an_attributes_class_is_deleted_after_the_volumes_and_claims_that_name_i
     let class = fixture.create("volumeattributesclasses", class).await;
     let finalizers = json!(["kubernetes.io/vac-protection"]);
     assert_eq!(class["metadata"]["finalizers"], finalizers);
-    let mut claim = json!({
-        "metadata": {"name": "c"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
-            "volumeAttributesClassName": "gold",
-        },
-    });
-    fixture
-        .create("persistentvolumeclaims", claim.clone())
-        .await;
-    claim["metadata"]["name"] = json!("d");
-    fixture.create("persistentvolumeclaims", claim).await;
-    let key = "/volumeattributesclasses/gold";
-    fixture.delete("volumeattributesclasses/gold").await;
-    fixture.delete("persistentvolumeclaims/c").await;
-    fixture
-        .wait_until_deleted("/persistentvolumeclaims/default/c")
-        .await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let silver = json!({"metadata": {"name": "silver"}, "driverName": "d"});
+    fixture.create("volumeattributesclasses", silver).await;
+    for (name, class) in [("c", "gold"), ("d", "gold"), ("e", "silver")] {
+        let claim = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+                "volumeAttributesClassName": class,
+            },
+        });
+        fixture.create("persistentvolumeclaims", claim).await;
+    }
+    let [gold, silver] = ["gold", "silver"].map(|name| format!("/volumeattributesclasses/{name}"));
+    for class in [&gold, &silver] {
+        fixture.delete(&class[1..]).await;
+    }
+    for claim in ["c", "e"] {
+        fixture
+            .delete(&format!("persistentvolumeclaims/{claim}"))
+            .await;
+    }
+    // The deletion of the claim `c`, which is earlier, has then been followed as well.
+    fixture.wait_until_deleted(&silver).await;
     assert!(
-        fixture.stored(key).await.is_some(),
+        fixture.stored(&gold).await.is_some(),
         "another claim names it"
     );
     fixture.delete("persistentvolumeclaims/d").await;
-    fixture.wait_until_deleted(key).await;
+    fixture.wait_until_deleted(&gold).await;
     // An object without the finalizer gets it.
     let class = json!({"metadata": {"name": "bare"}, "driverName": "d"});
     fixture.create("volumeattributesclasses", class).await;

@@ -14,7 +14,7 @@ use watchet::admission::client::{
 };
 use watchet::tasks::Tasks;
 
-use crate::harness::{Reply, Replying, Webhook, WebhookRequest};
+use crate::harness::{PATIENCE, Reply, Replying, Webhook, WebhookRequest};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -206,19 +206,17 @@ async fn a_webhook_that_hangs_costs_its_timeout() {
     let webhook = Webhook::start(|_| Box::pin(std::future::pending())).await;
     let config = ClientConfig::parse(&webhook.client_config("/slow")).unwrap();
     let begun = Instant::now();
-    let answer = client()
-        .call(&config, Bytes::new(), Duration::from_secs(1))
-        .await;
+    let client = client();
+    let call = client.call(&config, Bytes::new(), Duration::from_secs(1));
+    let answer = tokio::time::timeout(PATIENCE, call).await;
+    let answer = answer.expect("the call ends");
     let expect = format!(
         "Post \"{}?timeout=1s\": context deadline exceeded",
         webhook.url("/slow")
     );
     assert_eq!(answer.unwrap_err().to_string(), expect);
     let took = begun.elapsed();
-    assert!(
-        took >= Duration::from_secs(1) && took < Duration::from_secs(5),
-        "{took:?}"
-    );
+    assert!(took >= Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test]

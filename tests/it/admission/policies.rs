@@ -274,10 +274,8 @@ async fn errors_follow_the_failure_policy(cluster: &Cluster<'_>) {
         &[binding("endless", "endless", json!({}))],
     )
     .await;
-    let begun = Instant::now();
     let response = make(cluster, "endless", json!({"a": "x".repeat(1000)})).await;
     response.refused(422, "Invalid", "cost");
-    assert!(begun.elapsed().as_secs() < 8, "{:?}", begun.elapsed());
 }
 
 async fn bindings_narrow_what_a_policy_is_about(cluster: &Cluster<'_>) {

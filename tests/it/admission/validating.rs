@@ -1,12 +1,14 @@
 //! Validating webhooks: their requests, and the effects of their responses and failures.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::Barrier;
 use tokio::time::Instant;
 
 use super::cluster::{Cluster, MAPS, allow, deny, hook, map, pod, requests, respond, rule};
-use crate::harness::{Kubectl, Reply, Webhook, on_both};
+use crate::harness::{Kubectl, PATIENCE, Reply, Webhook, on_both};
 
 on_both!(|server| (&Cluster(server)) => [
     the_review_has_the_user_and_the_operation,
@@ -219,17 +221,17 @@ async fn a_webhook_that_hangs_costs_its_timeout(cluster: &Cluster<'_>) {
         "/slow?timeout=1s\": context deadline exceeded",
     );
     let took = begun.elapsed();
-    assert!(
-        took > Duration::from_millis(900) && took < Duration::from_secs(8),
-        "{took:?}"
-    );
+    assert!(took > Duration::from_millis(900), "{took:?}");
 }
 
+/// No webhook answers before all of them are called.
 async fn they_are_asked_at_the_same_time(cluster: &Cluster<'_>) {
-    let webhook = Webhook::start(|asked| {
+    let called = Arc::new(Barrier::new(4));
+    let webhook = Webhook::start(move |asked| {
+        let called = called.clone();
         Box::pin(async move {
-            if asked.path.starts_with("/late") {
-                tokio::time::sleep(Duration::from_millis(700)).await;
+            if asked.path.starts_with("/late") && asked.body["request"]["name"] == "one" {
+                called.wait().await;
             }
             if asked.path.starts_with("/late-1") {
                 return deny(&asked, "the second");
@@ -242,16 +244,10 @@ async fn they_are_asked_at_the_same_time(cluster: &Cluster<'_>) {
         .map(|n| hook(&webhook, &format!("/late-{n}"), json!({})))
         .collect();
     cluster.configure("Validating", "w", &hooks).await;
-    let begun = Instant::now();
     cluster
         .make("one")
         .await
         .refused(403, "Forbidden", "the second");
-    assert!(
-        begun.elapsed() < Duration::from_millis(2100),
-        "{:?}",
-        begun.elapsed()
-    );
     for n in 0..4 {
         let asked = requests(&webhook, &format!("/late-{n}"));
         assert!(
@@ -371,7 +367,7 @@ async fn a_deleted_configuration_no_longer_counts(cluster: &Cluster<'_>) {
     cluster.delete(path).await.ok(200);
     let begun = Instant::now();
     while cluster.post(pods, &pod("a")).await.code != 201 {
-        assert!(begun.elapsed() < Duration::from_secs(5), "it still counts");
+        assert!(begun.elapsed() < PATIENCE, "it still counts");
     }
 }
 

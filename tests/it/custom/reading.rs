@@ -4,18 +4,17 @@
 use http::Response;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::harness::{full, request};
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foos.example.com";
 
-/// Returns the events of a watch until it ends, and its duration.
-async fn watched(wire: &mut Wire, path: &str) -> (Vec<Value>, Duration) {
-    let began = Instant::now();
+/// Returns the events of a watch until it ends.
+async fn watched(wire: &mut Wire, path: &str) -> Vec<Value> {
     let watch = wire.open(request(Method::GET, path, &[], full(""))).await;
-    (events_of(watch.expect("an answer")).await, began.elapsed())
+    events_of(watch.expect("an answer")).await
 }
 
 /// Returns the events of an open watch until it ends.
@@ -89,7 +88,7 @@ pub(super) async fn stored_objects_are_pruned_and_defaulted_by_the_present_schem
         Some(1),
         "{selected}"
     );
-    let (events, _) = watched(&mut world.wire, &format!("{FOOS}?watch=1&timeoutSeconds=1")).await;
+    let events = watched(&mut world.wire, &format!("{FOOS}?watch=1&timeoutSeconds=1")).await;
     assert_eq!(events[0]["object"]["spec"], now);
     // A version in the past is read in the same way.
     let at = made["metadata"]["resourceVersion"].as_str().unwrap();
@@ -158,7 +157,7 @@ pub(super) async fn a_default_of_another_version_is_no_change(world: &mut World)
 pub(super) async fn a_watch_ends_when_its_definition_says_something_else(world: &mut World) {
     world.define(&foos()).await;
     let at = version_of(world).await;
-    let path = format!("{FOOS}?watch=1&timeoutSeconds=60&resourceVersion={at}");
+    let path = format!("{FOOS}?watch=1&timeoutSeconds=3600&resourceVersion={at}");
     let mut wire = world.server.plain(Protocol::Http1).await;
     let changing = async {
         let labels = json!({"metadata": {"labels": {"l": "v"}}});
@@ -169,16 +168,15 @@ pub(super) async fn a_watch_ends_when_its_definition_says_something_else(world: 
             .await;
         change(world, &stricter()).await;
     };
-    let ((events, took), ()) = tokio::join!(watched(&mut wire, &path), changing);
+    let (events, ()) = tokio::join!(watched(&mut wire, &path), changing);
     assert_eq!(kinds(&events), [("ADDED", "a")], "{events:?}");
-    assert!(took < Duration::from_secs(30), "it did not end: {took:?}");
     // It is resumed where it ended.
     let last = events[0]["object"]["metadata"]["resourceVersion"]
         .as_str()
         .unwrap();
     assert_eq!(world.post(FOOS, &foo("b", json!({}))).await.0, 201);
     let path = format!("{FOOS}?watch=1&timeoutSeconds=2&resourceVersion={last}");
-    let (events, _) = watched(&mut wire, &path).await;
+    let events = watched(&mut wire, &path).await;
     assert_eq!(kinds(&events), [("ADDED", "b")], "{events:?}");
     assert_eq!(events[0]["object"]["spec"]["size"], 7);
 }
@@ -201,19 +199,16 @@ pub(super) async fn a_watch_sees_its_definition_go(world: &mut World) {
     assert_eq!(code, 201, "{made}");
     assert_eq!(world.get(FOOS).await.0, 404);
     let at = made["metadata"]["resourceVersion"].as_str().unwrap();
-    let path = format!("{older}?watch=1&timeoutSeconds=60&resourceVersion={at}");
+    let path = format!("{older}?watch=1&timeoutSeconds=3600&resourceVersion={at}");
     let mut wire = world.server.plain(Protocol::Http1).await;
     let watch = wire.open(request(Method::GET, &path, &[], full(""))).await;
-    let began = Instant::now();
     let (events, (code, _)) = tokio::join!(
         events_of(watch.expect("an answer")),
         world.delete(DEFINITION)
     );
-    let took = began.elapsed();
     assert_eq!(code, 200);
     assert_eq!(kinds(&events), [("DELETED", "a")], "{events:?}");
     assert_eq!(events[0]["object"]["apiVersion"], "example.com/v1alpha1");
-    assert!(took < Duration::from_secs(30), "it did not end: {took:?}");
     world.until(DEFINITION, |code, _| code == 404).await;
 }
 

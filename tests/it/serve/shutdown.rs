@@ -16,6 +16,9 @@ use crate::harness::{PATIENCE, PROTOCOLS, Protocol, Server, Wire, full, request}
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
+/// A grace period that no test waits for: a process that waits for its end fails the test.
+const ENDLESS_GRACE: [&str; 2] = ["--storage=memory", "--shutdown-grace-period=1h"];
+
 /// Opens a watch and waits for its first event, so that it is surely open.
 async fn watch(wire: &mut Wire) -> Incoming {
     let path = "/api/v1/namespaces?watch=true";
@@ -63,7 +66,7 @@ async fn unfinished_post(server: &Server, body: &Value) -> (TcpStream, String) {
 #[tokio::test]
 async fn watches_end_without_an_error() {
     for signal in ["TERM", "INT"] {
-        let mut server = Server::start(&["--storage=memory"]).await;
+        let mut server = Server::start(&ENDLESS_GRACE).await;
         let mut bodies = Vec::new();
         let mut wires = Vec::new();
         for protocol in PROTOCOLS {
@@ -72,7 +75,6 @@ async fn watches_end_without_an_error() {
                 wires.push(wire);
             }
         }
-        let asked = Instant::now();
         server.signal(signal);
         for body in bodies {
             let rest = rest(body).await;
@@ -81,11 +83,6 @@ async fn watches_end_without_an_error() {
         }
         let ended = server.wait().await;
         assert!(ended.success(), "{signal}: {ended}");
-        assert!(
-            asked.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            asked.elapsed()
-        );
         let log = server.log();
         assert!(!log.contains("ERROR"), "{log}");
     }
@@ -128,18 +125,12 @@ async fn refuses_connections(server: &Server) {
 #[tokio::test]
 async fn a_second_signal_ends_the_process_immediately() {
     for (signal, code) in [("TERM", 143), ("INT", 130)] {
-        let mut server = Server::start(&["--storage=memory"]).await;
+        let mut server = Server::start(&ENDLESS_GRACE).await;
         let _in_flight = unfinished_post(&server, &json!({"metadata": {"name": "a"}})).await;
         server.signal("TERM");
         refuses_connections(&server).await;
-        let asked = Instant::now();
         server.signal(signal);
         assert_eq!(server.wait().await.code(), Some(code));
-        assert!(
-            asked.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            asked.elapsed()
-        );
     }
 }
 
@@ -152,11 +143,6 @@ async fn requests_beyond_the_grace_period_are_cancelled_and_logged() {
     server.signal("TERM");
     assert!(server.wait().await.success());
     assert!(asked.elapsed() >= Duration::from_millis(300));
-    assert!(
-        asked.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        asked.elapsed()
-    );
     assert!(
         server.log().contains("connections aborted"),
         "{}",
@@ -171,7 +157,7 @@ async fn requests_beyond_the_grace_period_are_cancelled_and_logged() {
 
 #[tokio::test]
 async fn a_client_that_is_gone_without_a_trace_does_not_hold_it_up() {
-    let mut server = Server::start(&["--storage=memory"]).await;
+    let mut server = Server::start(&ENDLESS_GRACE).await;
     // It speaks HTTP/2 as far as an empty SETTINGS frame, and then never again.
     let mut stream = TcpStream::connect(server.insecure())
         .await
@@ -183,11 +169,8 @@ async fn a_client_that_is_gone_without_a_trace_does_not_hold_it_up() {
         .await
         .expect("in time")
         .expect("an answer");
-    let asked = Instant::now();
     server.signal("TERM");
     assert!(server.wait().await.success());
-    let elapsed = asked.elapsed();
-    assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
     assert!(
         !server.log().contains("connections aborted"),
         "{}",
@@ -197,7 +180,7 @@ async fn a_client_that_is_gone_without_a_trace_does_not_hold_it_up() {
 
 #[tokio::test]
 async fn idle_connections_do_not_hold_it_up() {
-    let mut server = Server::start(&["--storage=memory"]).await;
+    let mut server = Server::start(&ENDLESS_GRACE).await;
     let mut wires = Vec::new();
     for protocol in PROTOCOLS {
         let mut wire = server.admin(protocol).await;
@@ -208,14 +191,8 @@ async fn idle_connections_do_not_hold_it_up() {
     let silent = TcpStream::connect(server.secure())
         .await
         .expect("a connection");
-    let asked = Instant::now();
     server.signal("TERM");
     assert!(server.wait().await.success());
-    assert!(
-        asked.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        asked.elapsed()
-    );
     drop(silent);
 }
 
@@ -251,7 +228,7 @@ async fn a_signal_while_etcd_does_not_answer_ends_it() {
 /// client made every stop take the whole grace period, and its watch outlived its own timeout.
 #[tokio::test]
 async fn watches_that_no_client_reads_are_closed() {
-    let mut server = Server::start(&["--storage=memory"]).await;
+    let mut server = Server::start(&ENDLESS_GRACE).await;
     let mut wire = server.plain(Protocol::Http1).await;
     let padding = "x".repeat(200_000);
     for n in 0..100 {
@@ -292,13 +269,7 @@ async fn watches_that_no_client_reads_are_closed() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     drop(wire);
-    let begun = Instant::now();
     server.signal("TERM");
     assert!(server.wait().await.success());
-    let took = begun.elapsed();
-    assert!(
-        took < Duration::from_secs(15),
-        "not the grace period: {took:?}"
-    );
     drop(stuck);
 }

@@ -135,15 +135,14 @@ async fn a_connection_that_hangs_is_noticed() {
     let start = store.current_revision().await.unwrap();
     let mut watch = store.watch(&key("/pods/"), start).await.unwrap();
     process.pause();
-    let stopped = Instant::now();
     let at = key("/pods/ns/a");
     let write = put(&store, "/pods/ns/a", "x", Expect::Absent);
-    let (ended, written, read) = tokio::join!(end_of(&mut watch), write, store.get(&at));
-    let noticed = stopped.elapsed();
+    let all = async { tokio::join!(end_of(&mut watch), write, store.get(&at)) };
+    let noticed = timeout(PATIENCE, all).await;
+    let (ended, written, read) = noticed.expect("the failure is noticed in time");
     for error in [ended, written.unwrap_err(), read.unwrap_err()] {
         assert!(matches!(error, StorageError::Unavailable(_)), "{error}");
     }
-    assert!(noticed < Duration::from_secs(15), "{noticed:?}");
     process.resume();
     // The write was in flight: it is there once or not at all.
     let deadline = Instant::now() + PATIENCE;
@@ -228,9 +227,8 @@ async fn unreachable_members_are_named() {
         endpoints: vec!["127.0.0.1:1".into(), "http://127.0.0.1:2".into()],
         ..Etcd3Config::default()
     };
-    let begun = Instant::now();
-    let error = Etcd3::connect(config).await.unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    let connecting = timeout(PATIENCE, Etcd3::connect(config)).await;
+    let error = connecting.expect("it gives up").unwrap_err();
     assert!(matches!(&error, ConnectError::Unreachable { failures } if failures.len() == 2));
     let text = error.to_string();
     assert!(
