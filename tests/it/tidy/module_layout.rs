@@ -1,4 +1,4 @@
-//! Checks that all modules have the same layout: a module with modules below it is `name/mod.rs` with their files beside it,
+//! Checks that all modules, those of the integration tests included, have the same layout: a module with modules below it is `name/mod.rs` with their files beside it,
 //! one without is `name.rs`, and no directory has a single file.
 
 use std::path::{Path, PathBuf};
@@ -44,6 +44,8 @@ fn modules_have_one_layout() {
     for (_, directory) in source_directories() {
         found.extend(offences_below(&directory));
     }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    found.extend(offences_below(&root.join("tests/it")));
     found.sort();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }

@@ -365,7 +365,7 @@ fn every_module_of_the_root_crate_is_listed() {
         {
             assert!(
                 MODULES.iter().any(|(name, _)| name == module),
-                "tests/it/tidy.rs does not list the module {module}"
+                "tests/it/tidy does not list the module {module}"
             );
             modules += 1;
         }
