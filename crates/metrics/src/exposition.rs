@@ -98,7 +98,7 @@ impl Exposition {
     }
 
     fn push(&mut self, part: impl Display) {
-        write!(self.text, "{part}").expect("writing to a String");
+        write!(self.text, "{part}").expect("writing to a String cannot fail");
     }
 }
 

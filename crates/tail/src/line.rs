@@ -137,9 +137,10 @@ impl Lines {
         let mut line = format!("{time} {sign} {key}");
         if wide {
             let version = change.object.metadata.resource_version.as_deref();
-            write!(line, " @{}", escaped(version.unwrap_or("?"))).expect("memory");
+            write!(line, " @{}", escaped(version.unwrap_or("?")))
+                .expect("writing to a String cannot fail");
             if let Some(manager) = last_manager(change) {
-                write!(line, " by {}", escaped(manager)).expect("memory");
+                write!(line, " by {}", escaped(manager)).expect("writing to a String cannot fail");
             }
         }
         let shown = if wide { usize::MAX } else { FIELDS_MAX };
@@ -147,11 +148,12 @@ impl Lines {
             let separator = if at == 0 { "  " } else { ", " };
             let path = self.painted("1", &escaped(&change.path));
             let [old, new] = [&change.old, &change.new].map(|value| text_of(value.as_ref(), wide));
-            write!(line, "{separator}{path}: {old} -> {new}").expect("memory");
+            write!(line, "{separator}{path}: {old} -> {new}")
+                .expect("writing to a String cannot fail");
         }
         match change.changes.len().saturating_sub(shown) {
             0 => {}
-            more => write!(line, ", and {more} more").expect("memory"),
+            more => write!(line, ", and {more} more").expect("writing to a String cannot fail"),
         }
         if change.event_type == "MODIFIED" && change.changes.is_empty() {
             line += "  (only bookkeeping fields)";

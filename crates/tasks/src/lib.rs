@@ -89,6 +89,7 @@ impl Tasks {
 
     /// Returns a subgroup that can be cancelled by itself and is cancelled and drained with its
     /// parent.
+    #[must_use]
     pub fn child(&self) -> Self {
         Self {
             token: self.token.child_token(),
@@ -225,7 +226,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let mut running = self.state.running.lock();
-        let count = running.get_mut(self.name).expect("it was entered");
+        let count = running
+            .get_mut(self.name)
+            .expect("the task was counted when it was spawned");
         *count -= 1;
         if *count == 0 {
             running.remove(self.name);

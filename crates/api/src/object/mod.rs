@@ -169,7 +169,8 @@ impl Object {
         }
         texts.extend(scanned.fields.iter().map(|field| place(field)));
 
-        let metadata = offset_within(stored, scanned.metadata).expect("it is a slice");
+        let metadata = offset_within(stored, scanned.metadata)
+            .expect("the metadata is a slice of the stored bytes");
         let (before, after) = stored.split_at(metadata + 1);
         let splice = Splice::new(event_type, before, at, after);
         let (version, frame_len) = (splice.version(), splice.frame_len());

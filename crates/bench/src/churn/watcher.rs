@@ -82,7 +82,11 @@ impl Plan {
         first: bool,
         tasks: &Tasks,
     ) -> Result<WatchEnd, ClientError> {
-        let permit = self.opening.acquire().await.expect("never closed");
+        let permit = self
+            .opening
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
         let (connection, driver) = client::connect(&self.target, tasks).await?;
         let mut connection = connection.accepting(self.accept);
         let work = async {

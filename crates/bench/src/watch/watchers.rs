@@ -68,7 +68,11 @@ impl Plan {
     ) -> Result<Vec<Tally>, ClientError> {
         let watchers = || (number..self.watchers).step_by(self.connections as usize);
         let watched = async {
-            let permit = self.opening.acquire().await.expect("never closed");
+            let permit = self
+                .opening
+                .acquire()
+                .await
+                .expect("the semaphore is never closed");
             let (connection, driver) = client::connect(&self.target, &tasks).await?;
             let mut connection = connection.accepting(self.accept);
             let work = async {

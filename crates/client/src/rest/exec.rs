@@ -58,7 +58,11 @@ impl ExecSource {
         if let Some(known) = self.known() {
             return Ok(known);
         }
-        let turn = self.running.acquire().await.expect("never closed");
+        let turn = self
+            .running
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
         // A previous waiter may have obtained new ones.
         if let Some(known) = self.known() {
             return Ok(known);

@@ -47,7 +47,8 @@ impl Path {
 
     /// Appends a segment.
     pub(crate) fn segment(mut self, name: &str) -> Self {
-        write!(self.text, "/{}", utf8_percent_encode(name, SEGMENT)).expect("memory");
+        write!(self.text, "/{}", utf8_percent_encode(name, SEGMENT))
+            .expect("writing to a String cannot fail");
         self
     }
 
@@ -56,7 +57,7 @@ impl Path {
         let mark = if self.has_query { '&' } else { '?' };
         let value = value.to_string();
         let value = utf8_percent_encode(&value, VALUE);
-        write!(self.text, "{mark}{name}={value}").expect("memory");
+        write!(self.text, "{mark}{name}={value}").expect("writing to a String cannot fail");
         self.has_query = true;
         self
     }

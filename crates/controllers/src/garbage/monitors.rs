@@ -101,7 +101,7 @@ enum MonitorInput {
 async fn next_events(follower: &mut Follower, turn: &mut Turn) -> Vec<FollowerEvent> {
     if let Turn::Awaited(filling) = turn {
         let permit = filling.clone().acquire_owned().await;
-        *turn = Turn::Acquired(permit.expect("never closed"));
+        *turn = Turn::Acquired(permit.expect("the semaphore is never closed"));
     }
     let events = follower.next().await;
     let complete = events
