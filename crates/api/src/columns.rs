@@ -84,6 +84,7 @@ impl ColumnSet {
     }
 
     /// Returns the set without `metadata.namespace`.
+    #[must_use]
     pub fn without_namespace(mut self) -> Self {
         self.without_namespace = true;
         self

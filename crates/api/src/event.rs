@@ -40,6 +40,7 @@ impl WatchEvent {
     }
 
     /// Sets the object's state before the change.
+    #[must_use]
     pub fn after(self, previous: Option<Arc<Object>>) -> Self {
         Self { previous, ..self }
     }

@@ -52,6 +52,7 @@ impl ResolvedFieldSelector {
     }
 
     /// Returns the selector with only its name and namespace terms.
+    #[must_use]
     pub fn without_columns(&self) -> Self {
         let terms = self.terms.iter().filter(|(field, ..)| !is_column(*field));
         Self {
@@ -117,6 +118,7 @@ impl SelectionPredicate {
     }
 
     /// Restricts the predicate to a shard, if one is given.
+    #[must_use]
     pub fn sharded(self, shard: Option<ShardSelector>) -> Self {
         Self { shard, ..self }
     }

@@ -35,6 +35,7 @@ impl ResourceVersion {
     }
 
     /// Returns the next revision: the first that a watch after `self` receives.
+    #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }

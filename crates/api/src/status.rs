@@ -216,6 +216,7 @@ impl Status {
     }
 
     /// Sets the details.
+    #[must_use]
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(details);
         self

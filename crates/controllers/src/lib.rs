@@ -12,6 +12,71 @@
 //! Each runs its controllers, without leader election: every delete and patch has the uid and
 //! version of the object it was decided on as preconditions, so of two servers that do the same the
 //! second gets a conflict or finds the work done.
+//!
+//! # Example
+//!
+//! The garbage collector deletes a config map whose owner does not exist.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use serde_json::json;
+//! use watchet_api::{EventType, ListOptions, WriteOptions};
+//! use watchet_controllers::{Launcher, QuotaCounter, Selection};
+//! use watchet_metrics::Metrics;
+//! use watchet_registry::WatchItem;
+//! use watchet_tasks::Tasks;
+//! # use watchet_api::{Object, ObjectKey};
+//! # use watchet_registry::{ApiError, Resource};
+//! # use watchet_x509::CertificateAuthority;
+//! # #[derive(Debug)]
+//! # struct NoQuotas;
+//! # #[async_trait::async_trait]
+//! # impl QuotaCounter for NoQuotas {
+//! #     fn resources(&self, _: &serde_json::Value) -> Vec<Arc<Resource>> { Vec::new() }
+//! #     fn is_uncounted(&self, _: &serde_json::Value) -> bool { false }
+//! #     fn footprint(&self, _: &Resource, _: &Object) -> Option<u64> { None }
+//! #     async fn count(&self, _: &ObjectKey, _: &WriteOptions) -> Result<Option<Duration>, ApiError> { Ok(None) }
+//! # }
+//! # fn authority() -> Result<CertificateAuthority, rcgen::Error> {
+//! #     let mut params = rcgen::CertificateParams::default();
+//! #     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+//! #     let key = rcgen::KeyPair::generate()?;
+//! #     let certificate = params.self_signed(&key)?.der().clone();
+//! #     Ok(CertificateAuthority::new(certificate, rcgen::Issuer::new(params, key)))
+//! # }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (signer, quotas) = (Arc::new(authority()?), Arc::new(NoQuotas) as Arc<dyn QuotaCounter>);
+//! let (tasks, metrics) = (Tasks::new(), Metrics::new());
+//! let storage = watchet_storage::memory::Memory::new(Duration::ZERO)?;
+//! let registry = watchet::builtin::new_registry(storage, &tasks, Default::default(), metrics.clone());
+//! registry.bootstrap().await?;
+//! let launcher = Launcher {
+//!     registry: &registry,
+//!     tasks: &tasks,
+//!     selection: &Selection::parse("garbage-collector-controller")?,
+//!     metrics: &metrics,
+//!     root_ca: "",
+//!     signer: &signer,
+//!     quotas: &quotas,
+//!     client_cas: &[],
+//! };
+//! launcher.start_all();
+//!
+//! let maps = registry.resource("", "v1", "configmaps").expect("a built-in resource");
+//! let mut events = registry.watch(&maps, Some("default"), &ListOptions::default()).await?;
+//! let absent = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "1"});
+//! let map = json!({"metadata": {"name": "garbage", "ownerReferences": [absent]}});
+//! registry.create(&maps, Some("default"), map, &WriteOptions::default()).await?;
+//! let is_deletion = |item: &WatchItem| {
+//!     matches!(item, WatchItem::Event(event) if event.event_type() == EventType::Deleted)
+//! };
+//! while !events.next().await.expect("the watch is open").iter().any(is_deletion) {}
+//! # tasks.drain(Duration::from_secs(10)).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 // In reading order: what controllers consist of, the controllers, their start.
 mod follower;

@@ -11,6 +11,45 @@
 //! protobuf   bodies in protobuf
 //! state      what all requests share; config: its limits
 //! ```
+//!
+//! # Example
+//!
+//! The caller authenticates each request and adds the user; here every request is Ann's.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use axum::body::Body;
+//! use http::{Request, StatusCode};
+//! use tower_service::Service as _;
+//! use watchet_api::UserInfo;
+//! use watchet_http::{HttpConfig, router};
+//! use watchet_metrics::Metrics;
+//! use watchet_tasks::Tasks;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tasks = Tasks::new();
+//! let storage = watchet_storage::memory::Memory::new(Duration::ZERO)?;
+//! let registry = watchet::builtin::new_registry(storage, &tasks, Default::default(), Metrics::new());
+//! registry.bootstrap().await?;
+//! let mut api = router(registry, HttpConfig::default());
+//!
+//! let ann = Arc::new(UserInfo::authenticated("ann".into(), String::new(), Vec::new()));
+//! let maps = "/api/v1/namespaces/default/configmaps";
+//! let body = Body::from(r#"{"metadata": {"name": "settings"}, "data": {"color": "blue"}}"#);
+//! let create = Request::post(maps)
+//!     .header("content-type", "application/json")
+//!     .extension(ann.clone())
+//!     .body(body)?;
+//! assert_eq!(api.call(create).await?.status(), StatusCode::CREATED);
+//!
+//! let get = Request::get(format!("{maps}/missing")).extension(ann).body(Body::empty())?;
+//! assert_eq!(api.call(get).await?.status(), StatusCode::NOT_FOUND);
+//! # tasks.drain(Duration::from_secs(10)).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod audit;
 mod authorization;

@@ -38,6 +38,7 @@ impl Backoff {
     }
 
     /// Seeds the jitter, for reproducible tests.
+    #[must_use]
     pub fn seeded(mut self, seed: u64) -> Self {
         self.random = fastrand::Rng::with_seed(seed);
         self

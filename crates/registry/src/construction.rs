@@ -13,6 +13,10 @@ use watchet_tasks::Tasks;
 impl Registry {
     /// Returns a registry over `storage`. Its caches run in tasks of `tasks` and are counted in `metrics`. `authorizer`
     /// decides on requests, reviews, and in admission.
+    ///
+    /// # Panics
+    /// If the resources of `parts` do not contain that of the namespaces with a column `status.phase`, and outside of a Tokio
+    /// runtime.
     pub fn new(
         storage: Arc<dyn Storage>,
         tasks: &Tasks,

@@ -26,16 +26,19 @@ pub enum Path<'a> {
 
 impl<'a> Path<'a> {
     /// Returns the path of a member.
+    #[must_use]
     pub fn member(&'a self, name: &'a str) -> Self {
         Self::Member(self, name)
     }
 
     /// Returns the path of an item.
+    #[must_use]
     pub fn item(&'a self, index: usize) -> Self {
         Self::Item(self, index)
     }
 
     /// Returns the path of the value of a key.
+    #[must_use]
     pub fn key(&'a self, key: &'a str) -> Self {
         Self::Key(self, key)
     }

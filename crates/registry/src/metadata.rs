@@ -106,7 +106,7 @@ pub fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), ApiError
 ///
 /// # Errors
 /// 400 if it is too deep.
-pub fn check_depth(value: &Value, depth: usize) -> Result<(), ApiError> {
+pub(crate) fn check_depth(value: &Value, depth: usize) -> Result<(), ApiError> {
     let is_within = match value {
         Value::Array(_) | Value::Object(_) if depth >= DEPTH_MAX => false,
         Value::Array(items) => items.iter().all(|v| check_depth(v, depth + 1).is_ok()),
@@ -240,7 +240,7 @@ pub fn check_name(name: &str, object: &Value) -> Result<(), ApiError> {
 }
 
 /// Removes the resourceVersion of an object and returns it; zero if it is absent or not a number.
-pub fn take_version(object: &mut Value) -> ResourceVersion {
+pub(crate) fn take_version(object: &mut Value) -> ResourceVersion {
     let metadata = object["metadata"].as_object_mut();
     let version = metadata.and_then(|metadata| metadata.remove("resourceVersion"));
     let version = version.as_ref().and_then(Value::as_str);
@@ -250,14 +250,14 @@ pub fn take_version(object: &mut Value) -> ResourceVersion {
 }
 
 /// Removes the fields that clients cannot set (WC-008).
-pub fn wipe_system_fields(object: &mut Value) {
+pub(crate) fn wipe_system_fields(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|member, _| !SYSTEM_FIELDS.contains(&member.as_str()));
     }
 }
 
 /// Sets the uid, the creation time and the generation of a new object.
-pub fn fill_created(resource: &Resource, object: &mut Value) {
+pub(crate) fn fill_created(resource: &Resource, object: &mut Value) {
     let metadata = &mut object["metadata"];
     metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
     metadata["creationTimestamp"] = now().to_string().into();
@@ -267,7 +267,7 @@ pub fn fill_created(resource: &Resource, object: &mut Value) {
 }
 
 /// Resets the metadata that an update cannot change, and removes what is not stored.
-pub fn reset_immutable(stored: &Value, object: &mut Value) {
+pub(crate) fn reset_immutable(stored: &Value, object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else {
         return;
     };
@@ -282,7 +282,7 @@ pub fn reset_immutable(stored: &Value, object: &mut Value) {
 }
 
 /// Sets the managed fields, or removes them if `entries` is null.
-pub fn put_managed_fields(entries: Value, object: &mut Value) {
+pub(crate) fn put_managed_fields(entries: Value, object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         match entries.is_null() {
             true => metadata.remove("managedFields"),
@@ -292,7 +292,7 @@ pub fn put_managed_fields(entries: Value, object: &mut Value) {
 }
 
 /// Increments the generation, if the object has one.
-pub fn bump_generation(object: &mut Value) {
+pub(crate) fn bump_generation(object: &mut Value) {
     let metadata = &mut object["metadata"];
     if let Some(generation) = metadata["generation"].as_i64().filter(|g| *g > 0) {
         metadata["generation"] = (generation + 1).into();

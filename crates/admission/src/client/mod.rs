@@ -90,6 +90,7 @@ impl WebhookClient {
     }
 
     /// Returns a client that presents `credentials` to webhooks, on connections of its own.
+    #[must_use]
     pub fn with_credentials(&self, credentials: WebhookCredentials) -> Self {
         Self {
             shared: self.shared.clone(),

@@ -182,6 +182,7 @@ impl EnabledPlugins {
     }
 
     /// Returns these plugins without the plugin `name`.
+    #[must_use]
     pub fn without(mut self, name: &str) -> Self {
         self.names.remove(name);
         self

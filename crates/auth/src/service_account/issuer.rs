@@ -66,6 +66,9 @@ impl TokenIssuer {
     }
 
     /// Creates an issuer with a new key that is not stored.
+    ///
+    /// # Panics
+    /// If the system has no random numbers.
     pub fn ephemeral() -> Self {
         let key = rcgen::KeyPair::generate().expect("the system has random numbers");
         Self::new(&key.serialize_pem(), &[], Vec::new(), Vec::new())

@@ -58,6 +58,7 @@ impl Resync {
     }
 
     /// Resyncs only if `should_resync` returns true at that time.
+    #[must_use]
     pub fn only_if(mut self, should_resync: impl FnMut() -> bool + Send + 'static) -> Self {
         self.should_resync = Box::new(should_resync);
         self

@@ -163,6 +163,7 @@ impl<T: KubeObject> DeltaFifo<T> {
 
     /// Sets the store that the consumer maintains: objects in it that a list does not contain are
     /// deleted, and a resync covers its objects.
+    #[must_use]
     pub fn with_known_objects(mut self, store: Arc<ThreadSafeStore<T>>) -> Self {
         self.known_objects = Some(store);
         self
@@ -170,6 +171,7 @@ impl<T: KubeObject> DeltaFifo<T> {
 
     /// Sets a function that changes each object once before it is queued, e.g. to drop
     /// `metadata.managedFields`. It must not change the name or the namespace.
+    #[must_use]
     pub fn with_transform(mut self, transform: impl Fn(&mut T) + Send + Sync + 'static) -> Self
     where
         T: Clone,
@@ -182,6 +184,7 @@ impl<T: KubeObject> DeltaFifo<T> {
     }
 
     /// Queues the objects of a list as [`Delta::Sync`] instead of [`Delta::Replaced`].
+    #[must_use]
     pub fn with_lists_as_sync(mut self) -> Self {
         self.lists_as_sync = true;
         self

@@ -157,6 +157,7 @@ impl<T> ResourceClient<T> {
     }
 
     /// Returns a client restricted to one namespace; no effect on cluster-scoped resources.
+    #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self

@@ -49,6 +49,7 @@ impl<T> Indexers<T> {
     }
 
     /// Adds or replaces an index. `func` must be deterministic.
+    #[must_use]
     pub fn with(
         mut self,
         name: &str,

@@ -195,6 +195,7 @@ impl Quantity {
     }
 
     /// Rounds up to an integer.
+    #[must_use]
     pub fn rounded_up(self) -> Self {
         match (self.is_whole(), self.nanos()) {
             (false, Some(nanos)) => {
