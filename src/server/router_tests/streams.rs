@@ -80,13 +80,13 @@ async fn a_watch_is_rejected_while_the_server_drains() {
 async fn a_watch_ends_at_its_timeout() {
     let server = Server::new().await;
     let begun = tokio::time::Instant::now();
-    let received = server.get("/api/v1/pods?watch=1&timeoutSeconds=1").await;
+    let received = server.get("/api/v1/pods?watch=1&timeoutSeconds=1");
+    // Without the parameter it lasts at least half an hour.
+    let received = tokio::time::timeout(Duration::from_secs(60), received).await;
+    let received = received.expect("the watch ends");
     assert_eq!((received.code, received.body.len()), (200, 0));
     let lasted = begun.elapsed();
-    assert!(
-        lasted >= Duration::from_millis(900) && lasted < Duration::from_secs(5),
-        "{lasted:?}"
-    );
+    assert!(lasted >= Duration::from_millis(900), "{lasted:?}");
     server.stop().await;
 }
 
