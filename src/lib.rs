@@ -6,6 +6,7 @@ pub use watchet_api as api;
 pub use watchet_apiextensions as apiextensions;
 pub use watchet_auth as auth;
 pub use watchet_bench as bench;
+pub use watchet_builtin as builtin;
 pub use watchet_cacher as cacher;
 pub use watchet_cel as cel;
 pub use watchet_client as client;
@@ -21,9 +22,7 @@ pub use watchet_tail as tail;
 pub use watchet_tasks as tasks;
 pub use watchet_x509 as x509;
 
-// In reading order: built-in resources, server process, server for tests.
-pub mod builtin;
-
+// In reading order: the server process, the server for tests.
 pub mod server;
 pub mod testing;
 

@@ -50,7 +50,7 @@
 //! # let (signer, quotas) = (Arc::new(authority()?), Arc::new(NoQuotas) as Arc<dyn QuotaCounter>);
 //! let (tasks, metrics) = (Tasks::new(), Metrics::new());
 //! let storage = watchet_storage::memory::Memory::new(Duration::ZERO)?;
-//! let registry = watchet::builtin::new_registry(storage, &tasks, Default::default(), metrics.clone());
+//! let registry = watchet_builtin::new_registry(storage, &tasks, Default::default(), metrics.clone());
 //! registry.bootstrap().await?;
 //! let launcher = Launcher {
 //!     registry: &registry,

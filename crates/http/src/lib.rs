@@ -31,7 +31,7 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let tasks = Tasks::new();
 //! let storage = watchet_storage::memory::Memory::new(Duration::ZERO)?;
-//! let registry = watchet::builtin::new_registry(storage, &tasks, Default::default(), Metrics::new());
+//! let registry = watchet_builtin::new_registry(storage, &tasks, Default::default(), Metrics::new());
 //! registry.bootstrap().await?;
 //! let mut api = router(registry, HttpConfig::default());
 //!

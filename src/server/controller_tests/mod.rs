@@ -15,18 +15,18 @@ use serde_json::{Value, json};
 
 use crate::api::WriteOptions;
 use crate::builtin::new_registry;
-use crate::builtin::tests::{Fixture, custom::definition, deployment, named, pod};
 use crate::controllers::{Launcher, QuotaCounter, Selection};
 use crate::metrics::{Format, Metrics};
 use crate::registry::{ApiError, CacherConfig, Deleted, Patch, Registry, Target};
 use crate::server::process::quotas::BuiltinQuotas;
 use crate::tasks::Tasks;
 use crate::x509::CertificateAuthority;
+use watchet_test_registry::{TestRegistry, definition, deployment, named, pod};
 use watchet_test_util::scrape::Scrape;
 
 /// A server with its controllers.
 struct Started {
-    server: Fixture,
+    server: TestRegistry,
     controllers: Tasks,
     queues: Queues,
 }
@@ -80,9 +80,9 @@ async fn wait_for(what: &str, condition: impl Fn() -> bool) {
 }
 
 impl Deref for Started {
-    type Target = Fixture;
+    type Target = TestRegistry;
 
-    fn deref(&self) -> &Fixture {
+    fn deref(&self) -> &TestRegistry {
         &self.server
     }
 }
@@ -99,8 +99,13 @@ impl Drop for OtherServer {
     }
 }
 
+async fn without_controllers() -> TestRegistry {
+    let config = CacherConfig::default();
+    TestRegistry::start(|storage, tasks| new_registry(storage, tasks, config, Metrics::new())).await
+}
+
 async fn started() -> Started {
-    let server = crate::builtin::tests::fixture().await;
+    let server = without_controllers().await;
     let controllers = Tasks::new();
     let queues = start(&server.registry, &controllers);
     Started {

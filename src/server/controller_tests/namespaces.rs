@@ -6,8 +6,8 @@ use futures_util::StreamExt as _;
 
 use super::*;
 use crate::api::{ResourceVersion, StorageKey};
-use crate::builtin::tests::value;
 use crate::storage::Storage as _;
+use watchet_test_registry::value;
 
 #[tokio::test]
 async fn a_deleted_namespace_is_deleted_with_its_content() {
@@ -215,7 +215,7 @@ async fn pods_are_deleted_first() {
 /// A test environment without kube-controller-manager behaves like this.
 #[tokio::test]
 async fn without_the_controller_a_namespace_stays_terminating() {
-    let fixture = crate::builtin::tests::fixture().await;
+    let fixture = without_controllers().await;
     fixture.create("namespaces", named("left")).await;
     let deleted = fixture.delete("namespaces/left").await;
     assert!(matches!(deleted, Deleted::Pending(_)), "{deleted:?}");

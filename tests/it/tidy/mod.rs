@@ -13,20 +13,6 @@ use std::path::{Path, PathBuf};
 /// `src/ARCHITECTURE.md`. The crates below `crates/` name what their `Cargo.toml` lists.
 const MODULES: &[(&str, &[&str])] = &[
     (
-        "builtin",
-        &[
-            "apiextensions",
-            "services",
-            "registry",
-            "admission",
-            "auth",
-            "cacher",
-            "storage",
-            "schema",
-            "api",
-        ],
-    ),
-    (
         "server",
         &[
             "auth",
@@ -51,7 +37,7 @@ const MODULES: &[(&str, &[&str])] = &[
 ];
 
 /// The crates below `crates/` that every module and crate may name.
-const HELPERS: &[&str] = &["tasks", "metrics", "x509", "test-util"];
+const HELPERS: &[&str] = &["tasks", "metrics", "x509", "test-registry", "test-util"];
 
 /// Lines of a file. Longer ones hold more than one thing.
 const LINES_MAX: usize = 500;
@@ -403,74 +389,74 @@ fn check(path: &str, body: &str, expected: &[&str]) {
 #[test]
 fn arrows_are_found_however_they_are_written() {
     check(
-        "builtin/mod.rs",
-        "use crate::storage::Storage; use crate::tasks::Tasks; use crate::builtin::x;",
+        "testing/mod.rs",
+        "use crate::server::Server; use crate::tasks::Tasks; use crate::testing::x;",
         &[],
     );
     check(
-        "builtin/a.rs",
+        "testing/a.rs",
         "use crate::http::Error;",
-        &["builtin -> http"],
+        &["testing -> http"],
     );
     check(
-        "builtin/a.rs",
+        "testing/a.rs",
         "fn f() { crate::http::g() }",
-        &["builtin -> http"],
+        &["testing -> http"],
     );
     check(
-        "builtin/a.rs",
-        "use crate::{api::{self, storage}, registry::R};",
+        "testing/a.rs",
+        "use crate::{api::{self, storage}, server::S};",
         &[],
     );
     check(
-        "builtin/a.rs",
+        "testing/a.rs",
         "use crate::{api, http::S};",
-        &["builtin -> http"],
+        &["testing -> http"],
     );
     check(
-        "builtin/a.rs",
-        "#[cfg(test)] mod tests { use crate::server::C; }",
-        &["builtin -> server"],
+        "testing/a.rs",
+        "#[cfg(test)] mod tests { use crate::cacher::C; }",
+        &["testing -> cacher"],
     );
-    check("builtin/a.rs", "pub(in crate::builtin) fn f() {}", &[]);
-    check("builtin/a.rs", "// crate::http\n/* crate::server */", &[]);
-    check("builtin/a.rs", "const A: &str = \"crate::http\";", &[]);
+    check("testing/a.rs", "pub(in crate::testing) fn f() {}", &[]);
+    check("testing/a.rs", "// crate::http\n/* crate::cacher */", &[]);
+    check("testing/a.rs", "const A: &str = \"crate::http\";", &[]);
     check(
-        "builtin/a.rs",
-        "const A: &str = r#\"a \" crate::server\"#;",
+        "testing/a.rs",
+        "const A: &str = r#\"a \" crate::cacher\"#;",
         &[],
     );
     check(
-        "builtin/a.rs",
+        "testing/a.rs",
         "fn f<'a>(c: char) { c == '\"' || c == '\\'' } use crate::http;",
-        &["builtin -> http"],
+        &["testing -> http"],
     );
 }
 
 #[test]
 fn leaving_a_module_by_super_is_found() {
     check(
-        "builtin/mod.rs",
+        "testing/mod.rs",
         "use super::registry::Registry;",
         &["by `super::`"],
     );
-    check("builtin/key.rs", "use super::object::Object;", &[]);
+    check("testing/key.rs", "use super::object::Object;", &[]);
     check(
-        "builtin/key.rs",
+        "testing/key.rs",
         "use super::super::registry::Registry;",
         &["by `super::`"],
     );
     check(
-        "builtin/key.rs",
+        "testing/key.rs",
         "mod tests { use super::super::object::O; }",
         &[],
     );
     check(
-        "builtin/custom/mod.rs",
+        "testing/custom/mod.rs",
         "use super::super::KeyValue;",
         &["by `super::`"],
     );
-    check("builtin/custom/keys.rs", "use super::super::KeyValue;", &[]);
+    check("testing/custom/keys.rs", "use super::super::KeyValue;", &[]);
 }
 
 #[test]
@@ -574,7 +560,10 @@ fn the_page_has_the_modules_and_their_dependencies() {
         .collect();
     for (prefix, _) in source_directories() {
         // The helpers of tests are no dependency.
-        if let Some(name) = prefix.strip_suffix('/').filter(|name| *name != "test-util") {
+        if let Some(name) = prefix
+            .strip_suffix('/')
+            .filter(|name| !name.starts_with("test-"))
+        {
             actual.push((name.to_owned(), crate_dependencies(name)));
         }
     }

@@ -1,0 +1,88 @@
+//! Validates nodes and updates of nodes.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::members::objects;
+use super::members::required_one_of;
+use super::text as rules;
+use watchet_registry::Causes;
+use watchet_registry::field_path::Path;
+use watchet_registry::fields::{Fields, list, object, text};
+
+const SPEC: Path<'static> = Path::Top("spec");
+const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+pub(super) fn node(node: &Fields, causes: &mut Causes) {
+    let Some(spec) = object(node, "spec") else {
+        return;
+    };
+    let at = Path::Top("spec");
+    let at = at.member("taints");
+    let mut seen = HashSet::new();
+    for (index, taint) in objects(list(spec, "taints")) {
+        let at = at.item(index);
+        let (key, value) = (text(taint, "key"), text(taint, "value"));
+        causes.invalid_each(&at.member("key"), key, rules::qualified(key));
+        causes.invalid_each(&at.member("value"), value, rules::label_value(value));
+        required_one_of(taint, "effect", EFFECTS, &at, causes);
+        if !seen.insert((key, text(taint, "effect"))) {
+            let why = "taints must be unique by key and effect pair";
+            causes.duplicate(&at, taint.clone());
+            causes.invalid(&at, taint.clone(), why);
+        }
+    }
+    cidrs(spec, causes);
+}
+
+/// Validates `podCIDRs`: at most one range of each IP family.
+fn cidrs(spec: &Fields, causes: &mut Causes) {
+    let at = SPEC.member("podCIDRs");
+    let all = list(spec, "podCIDRs");
+    let mut families = HashSet::new();
+    for (index, cidr) in all.iter().enumerate() {
+        let cidr = cidr.as_str().unwrap_or_default();
+        causes.invalid_each(&at.item(index), cidr, rules::cidr(cidr));
+        families.insert(cidr.contains(':'));
+    }
+    if all.len() > families.len() {
+        let why = "may specify no more than one CIDR for each IP family";
+        causes.invalid(&at, all.to_vec(), why);
+    }
+}
+
+/// Reports changes of fields of a node that are immutable once set.
+pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
+    let empty = Fields::new();
+    let (before, now) = (
+        object(old, "spec").unwrap_or(&empty),
+        object(new, "spec").unwrap_or(&empty),
+    );
+    let cidrs = list(before, "podCIDRs");
+    if !cidrs.is_empty() && cidrs != list(now, "podCIDRs") {
+        let why = "node updates may not change podCIDR except from \"\" to valid";
+        causes.forbidden(&SPEC.member("podCIDRs"), why);
+    }
+    let provider = text(before, "providerID");
+    if !provider.is_empty() && provider != text(now, "providerID") {
+        let why = "node updates may not change providerID except from \"\" to valid";
+        causes.forbidden(&SPEC.member("providerID"), why);
+    }
+    if text(before, "externalID") != text(now, "externalID") {
+        causes.forbidden(&SPEC.member("externalID"), "may not be updated");
+    }
+}
+
+/// Validates the addresses in a node's status.
+pub(super) fn status(new: &Fields, causes: &mut Causes) {
+    let at = Path::Top("status");
+    let at = at.member("addresses");
+    let addresses = object(new, "status").map_or(&[][..], |status| list(status, "addresses"));
+    let mut seen: HashSet<&Value> = HashSet::new();
+    for (index, address) in addresses.iter().enumerate() {
+        if !seen.insert(address) {
+            causes.duplicate(&at.item(index), address.clone());
+        }
+    }
+}
