@@ -168,7 +168,9 @@ async fn an_object_as_deep_as_one_may_be_stays_readable() {
     let fixture = fixture().await;
     for depth in [100, 115, 118, 120, 121, 122, 123, 124, 125] {
         let name = format!("deep-{depth}");
-        let data = (0..depth).fold(json!("x"), |inner, _| json!({"d": inner}));
+        // `json!` would copy `inner` at each level.
+        let nest = |inner| Value::Object([("d".to_owned(), inner)].into_iter().collect());
+        let data = (0..depth).fold(json!("x"), |inner, _| nest(inner));
         let body = json!({"metadata": {"name": name}, "revision": 1, "data": data});
         match fixture.try_create("controllerrevisions", body).await {
             Ok(_) => {}
@@ -194,7 +196,9 @@ async fn an_apply_to_an_object_as_deep_as_one_may_be_leaves_it_readable() {
     let mut refused = 0;
     for depth in 117..=126 {
         let name = format!("deep-{depth}");
-        let data = (0..depth).fold(json!("x"), |inner, _| json!({"d": inner}));
+        // `json!` would copy `inner` at each level.
+        let nest = |inner| Value::Object([("d".to_owned(), inner)].into_iter().collect());
+        let data = (0..depth).fold(json!("x"), |inner, _| nest(inner));
         let body = json!({"metadata": {"name": name}, "revision": 1, "data": data});
         fixture.create("controllerrevisions", body).await;
         let path = format!("controllerrevisions/{name}");
@@ -229,7 +233,9 @@ async fn object_that_nests_too_deeply_to_be_read_is_not_stored() {
     let fixture = fixture().await;
     let location = ObjectLocation::of(&fixture.target("configmaps/deep")).unwrap();
     for (depth, expect) in [(126, true), (127, false), (5000, false)] {
-        let data = (0..depth).fold(json!("x"), |inner, _| json!({"d": inner}));
+        // `json!` would copy `inner` at each level.
+        let nest = |inner| Value::Object([("d".to_owned(), inner)].into_iter().collect());
+        let data = (0..depth).fold(json!("x"), |inner, _| nest(inner));
         let mut object = json!({"metadata": {"name": "deep"}});
         object["data"] = data;
         let mut write = Store(object);
