@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_v1_cannot_say_comes_through_it() {
+    fn fields_unknown_to_v1_survive_a_round_trip_through_v1() {
         let metric =
             |kind: &str, member: &str, source: Value| json!({"type": kind, member: source});
         let selector = json!({"matchLabels": {"a": "b"}});

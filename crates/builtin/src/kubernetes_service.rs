@@ -25,13 +25,13 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How often the controller checks that the objects exist; upstream's interval.
 const RECONCILE_EVERY: Duration = Duration::from_secs(10);
 
-/// How an existing object is handled.
+/// What to do with an object that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Existing {
+enum IfExists {
     /// Overwrite it with the object of this server.
-    Updated,
+    Overwrite,
     /// Do not change it: another server may have started since.
-    Kept,
+    LeaveUnchanged,
 }
 
 /// Publishes a server as the service `kubernetes`.
@@ -54,20 +54,21 @@ impl KubernetesService {
 
     /// Writes the service and its endpoints. Errors are logged, and the write is retried.
     pub async fn publish(&self, registry: &Registry) {
-        self.publish_until_done(registry, Existing::Updated).await;
+        self.publish_until_done(registry, IfExists::Overwrite).await;
     }
 
     /// Creates the service and its endpoints again whenever they were deleted; never returns.
     pub async fn keep_published(&self, registry: &Registry) {
         loop {
             tokio::time::sleep(RECONCILE_EVERY).await;
-            self.publish_until_done(registry, Existing::Kept).await;
+            self.publish_until_done(registry, IfExists::LeaveUnchanged)
+                .await;
         }
     }
 
-    async fn publish_until_done(&self, registry: &Registry, existing: Existing) {
+    async fn publish_until_done(&self, registry: &Registry, if_exists: IfExists) {
         let mut pause = PAUSE_MIN;
-        while let Err(error) = try_to_publish(registry, *self, existing).await {
+        while let Err(error) = try_to_publish(registry, *self, if_exists).await {
             tracing::warn!(%error, again_in = ?pause, "cannot make the service kubernetes");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -78,10 +79,10 @@ impl KubernetesService {
 async fn try_to_publish(
     registry: &Registry,
     published: KubernetesService,
-    existing: Existing,
+    if_exists: IfExists,
 ) -> Result<(), ApiError> {
     let KubernetesService { address, secure } = published;
-    let keeps = existing == Existing::Kept;
+    let leaves_unchanged = if_exists == IfExists::LeaveUnchanged;
     let resource = |group: &str, plural: &str| {
         let found = registry.resource(group, "v1", plural);
         found.expect("the table has services and endpoints")
@@ -89,7 +90,7 @@ async fn try_to_publish(
     let services = resource("", "services");
     let made = service(address, secure.port());
     let ports = made["spec"]["ports"].clone();
-    let same = |stored: &Value| keeps || stored["spec"]["ports"] == ports;
+    let same = |stored: &Value| leaves_unchanged || stored["spec"]["ports"] == ports;
     put(registry, &services, made, same).await?;
     // Endpoints must not contain loopback addresses; a server on the loopback interface is reachable only on its own
     // machine.
@@ -98,12 +99,13 @@ async fn try_to_publish(
     };
     let made = endpoints(ip, secure.port());
     let subsets = made["subsets"].clone();
-    let same = |stored: &Value| keeps || stored["subsets"] == subsets;
+    let same = |stored: &Value| leaves_unchanged || stored["subsets"] == subsets;
     put(registry, &resource("", "endpoints"), made, same).await?;
     let made = slice(ip, secure.port());
     let (endpoints, ports) = (made["endpoints"].clone(), made["ports"].clone());
-    let same =
-        |stored: &Value| keeps || stored["endpoints"] == endpoints && stored["ports"] == ports;
+    let same = |stored: &Value| {
+        leaves_unchanged || stored["endpoints"] == endpoints && stored["ports"] == ports
+    };
     put(
         registry,
         &resource("discovery.k8s.io", "endpointslices"),
@@ -235,7 +237,7 @@ mod tests {
             fixture.delete(&format!("{plural}/{NAME}")).await;
         }
         service_of(first)
-            .publish_until_done(&fixture.registry, Existing::Kept)
+            .publish_until_done(&fixture.registry, IfExists::LeaveUnchanged)
             .await;
         let service = fixture.get("services/kubernetes").await;
         assert_eq!(service["spec"]["clusterIP"], "10.96.0.1");
@@ -245,7 +247,7 @@ mod tests {
         }
         // Existing endpoints are not changed: they belong to the server that started last.
         service_of(second)
-            .publish_until_done(&fixture.registry, Existing::Kept)
+            .publish_until_done(&fixture.registry, IfExists::LeaveUnchanged)
             .await;
         let slice = fixture.stored("/endpointslices/default/kubernetes").await;
         assert_eq!(

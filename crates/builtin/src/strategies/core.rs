@@ -101,7 +101,9 @@ impl Strategy for Pods {
         object: &mut Value,
     ) {
         match subresource {
-            Some(part @ ("ephemeralcontainers" | "resize")) => pods::keep(part, stored, object),
+            Some(part @ ("ephemeralcontainers" | "resize")) => {
+                pods::retain_unwritable_fields(part, stored, object)
+            }
             _ => resource.reset_unwritable(subresource, stored, object),
         }
     }
@@ -125,12 +127,12 @@ impl Strategy for Pods {
 
 fn pod_grace(pod: &Value, options: &DeleteOptions) -> Grace {
     // A negative period becomes one second, the shortest period that does not delete immediately.
-    let sane = |seconds: i64| if seconds < 0 { 1 } else { seconds };
-    let asked = options.grace_period_seconds.map(sane);
+    let one_if_negative = |seconds: i64| if seconds < 0 { 1 } else { seconds };
+    let asked = options.grace_period_seconds.map(one_if_negative);
     let metadata = &pod["metadata"];
     if metadata::is_terminating(pod) {
         let recorded = metadata["deletionGracePeriodSeconds"].as_i64();
-        return match (recorded.map_or(0, sane), asked) {
+        return match (recorded.map_or(0, one_if_negative), asked) {
             // The recorded grace period is over, so this delete may change what still blocks the deletion.
             (0, _) => Grace::Seconds(0),
             (recorded, Some(asked)) if asked < recorded => Grace::Seconds(asked),
@@ -147,7 +149,7 @@ fn pod_grace(pod: &Value, options: &DeleteOptions) -> Grace {
         return Grace::Seconds(0);
     }
     let own = spec["terminationGracePeriodSeconds"].as_i64();
-    Grace::Seconds(asked.unwrap_or_else(|| own.map_or(DEFAULT_GRACE, sane)))
+    Grace::Seconds(asked.unwrap_or_else(|| own.map_or(DEFAULT_GRACE, one_if_negative)))
 }
 
 /// The default `terminationGracePeriodSeconds` of a pod, in seconds, as upstream.
@@ -214,7 +216,7 @@ impl Strategy for CertificateSigningRequests {
         stored: &Value,
         object: &mut Value,
     ) {
-        certificates::keep(subresource, stored, object, metadata::now());
+        certificates::retain_unwritable_fields(subresource, stored, object, metadata::now());
     }
 }
 

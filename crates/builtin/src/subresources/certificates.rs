@@ -32,7 +32,12 @@ pub(crate) fn sign(user: &UserInfo, request: &mut Value) {
 
 /// Replaces everything in `request`, except the fields that a write to this subresource changes, by the content of
 /// `stored`. The metadata may change as in any write.
-pub(crate) fn keep(subresource: Option<&str>, stored: &Value, request: &mut Value, now: Timestamp) {
+pub(crate) fn retain_unwritable_fields(
+    subresource: Option<&str>,
+    stored: &Value,
+    request: &mut Value,
+    now: Timestamp,
+) {
     let mut status = match (subresource, request["status"].take()) {
         (None, _) => stored["status"].clone(),
         (Some("approval"), given) => {
@@ -47,7 +52,7 @@ pub(crate) fn keep(subresource: Option<&str>, stored: &Value, request: &mut Valu
             status
         }
         (Some(_), mut given) => {
-            keep_decisions(&stored["status"], &mut given);
+            retain_decisions(&stored["status"], &mut given);
             given
         }
     };
@@ -74,7 +79,7 @@ fn conditions_mut(status: &mut Value) -> impl Iterator<Item = &mut Value> {
 }
 
 /// Restores the stored decisions. If their number differs nothing is restored, and validation rejects the write.
-fn keep_decisions(stored: &Value, given: &mut Value) {
+fn retain_decisions(stored: &Value, given: &mut Value) {
     for decision in DECISIONS {
         let is_one = |condition: &&Value| condition["type"] == decision;
         let old: Vec<Value> = conditions(stored).iter().filter(is_one).cloned().collect();
@@ -120,7 +125,7 @@ mod tests {
                 "lastUpdateTime": old, "lastTransitionTime": old}],
         }});
         let mut request = json!({"spec": {"request": "another"}, "status": given});
-        keep(subresource, &stored, &mut request, Timestamp::UNIX_EPOCH);
+        retain_unwritable_fields(subresource, &stored, &mut request, Timestamp::UNIX_EPOCH);
         assert_eq!(request["spec"], json!({"request": "r"}));
         request["status"].take()
     }

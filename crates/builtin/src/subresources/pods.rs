@@ -12,39 +12,39 @@ const RESIZED: [&str; 2] = ["cpu", "memory"];
 const EPHEMERAL: &str = "spec.ephemeralContainers";
 
 /// Replaces everything in `pod` except the fields that a write to `subresource` changes by the content of `stored`.
-pub(crate) fn keep(subresource: &str, stored: &Value, pod: &mut Value) {
-    let mut kept = stored.clone();
+pub(crate) fn retain_unwritable_fields(subresource: &str, stored: &Value, pod: &mut Value) {
+    let mut result = stored.clone();
     match subresource {
         "ephemeralcontainers" => {
             let given = pod["spec"]["ephemeralContainers"].take();
-            match (given, kept["spec"].as_object_mut()) {
+            match (given, result["spec"].as_object_mut()) {
                 (Value::Null, Some(spec)) => drop(spec.remove("ephemeralContainers")),
-                (given, _) => kept["spec"]["ephemeralContainers"] = given,
+                (given, _) => result["spec"]["ephemeralContainers"] = given,
             }
         }
         _ => {
             for list in ["containers", "initContainers"] {
-                resize(&mut kept["spec"][list], &pod["spec"][list]);
+                resize(&mut result["spec"][list], &pod["spec"][list]);
             }
-            kept["spec"]["resources"] = pod["spec"]["resources"].take();
-            let spec = kept["spec"].as_object_mut();
+            result["spec"]["resources"] = pod["spec"]["resources"].take();
+            let spec = result["spec"].as_object_mut();
             // Indexing has made what there was not.
             spec.into_iter()
                 .for_each(|spec| spec.retain(|_, value| !value.is_null()));
         }
     }
-    *pod = kept;
+    *pod = result;
 }
 
-/// Copies the resources of the given containers. If the containers differ, or their order, `kept` becomes the given
+/// Copies the resources of the given containers. If the containers differ, or their order, `result` becomes the given
 /// list, which validation then rejects.
-fn resize(kept: &mut Value, given: &Value) {
-    if !names(kept).eq(names(given)) {
-        *kept = given.clone();
+fn resize(result: &mut Value, given: &Value) {
+    if !names(result).eq(names(given)) {
+        *result = given.clone();
         return;
     }
-    let kept = kept.as_array_mut().into_iter().flatten();
-    for (own, given) in kept.zip(given.as_array().into_iter().flatten()) {
+    let result = result.as_array_mut().into_iter().flatten();
+    for (own, given) in result.zip(given.as_array().into_iter().flatten()) {
         let Some(own) = own.as_object_mut() else {
             continue;
         };
@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn check(subresource: &str, stored: &Value, mut body: Value, expect: &[(&str, &str)]) -> Value {
-        keep(subresource, stored, &mut body);
+        retain_unwritable_fields(subresource, stored, &mut body);
         let texts = problems(Some(subresource), stored, &body);
         let texts: Vec<(&str, &str)> = texts
             .iter()
@@ -316,11 +316,11 @@ mod tests {
         };
         let stored = pod(json!({"containers": [{"name": "c"}]}));
         let mut added = pod(json!({"ephemeralContainers": many(0)}));
-        keep("ephemeralcontainers", &stored, &mut added);
+        retain_unwritable_fields("ephemeralcontainers", &stored, &mut added);
         assert_eq!(ephemeral_problems(&stored, &added), []);
         assert_eq!(ephemeral_problems(&added, &added), []);
         let mut resized = pod(json!({"containers": many(1)}));
-        keep("resize", &stored, &mut resized);
+        retain_unwritable_fields("resize", &stored, &mut resized);
         assert_eq!(resize_problems(&stored, &resized).len(), 1);
     }
 

@@ -43,7 +43,7 @@ impl Fixture {
             .expect("the object is marked as terminating");
     }
 
-    async fn until_gone(&self, path: &str) {
+    async fn wait_until_deleted(&self, path: &str) {
         let waiting = async {
             while !matches!(self.try_get(path).await, Err(e) if e.is_not_found()) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -51,7 +51,7 @@ impl Fixture {
         };
         tokio::time::timeout(PATIENCE, waiting)
             .await
-            .expect("it goes");
+            .expect("the object is deleted");
     }
 
     fn serves(&self, plural: &str) -> bool {
@@ -79,7 +79,7 @@ pub(super) fn established(definition: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_established_is_served() {
+async fn an_established_definition_is_served() {
     let f = fixture().await;
     let defined = f.define(definition("foos", "Foo")).await;
     assert_eq!(defined["spec"]["names"]["singular"], "foo");
@@ -179,8 +179,8 @@ async fn a_definition_goes_after_its_objects() {
         condition(&marked, "Terminating"),
         "True InstanceDeletionPending"
     );
-    f.until_gone("foos/a").await;
-    f.until_gone("foos/b").await;
+    f.wait_until_deleted("foos/a").await;
+    f.wait_until_deleted("foos/b").await;
     // The objects are deleted concurrently.
     f.until_terminating("foos/held").await;
     let now = f.get("customresourcedefinitions/foos.example.com").await;
@@ -194,7 +194,7 @@ async fn a_definition_goes_after_its_objects() {
     assert_eq!(offered, "delete deletecollection get list watch");
     f.merge_patch("foos/held", json!({"metadata": {"finalizers": null}}))
         .await;
-    f.until_gone("customresourcedefinitions/foos.example.com")
+    f.wait_until_deleted("customresourcedefinitions/foos.example.com")
         .await;
     let waiting = async {
         while f.serves("foos") {
@@ -250,7 +250,7 @@ async fn a_resource_that_went_starts_no_cache() {
     assert!(matches!(list(&resource).await, Err(ApiError::NotServed)));
     list(&f.resource("foos")).await.unwrap();
     f.delete("customresourcedefinitions/foos.example.com").await;
-    f.until_gone("customresourcedefinitions/foos.example.com")
+    f.wait_until_deleted("customresourcedefinitions/foos.example.com")
         .await;
     let waiting = async {
         while f.serves("foos") {

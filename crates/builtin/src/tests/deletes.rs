@@ -220,7 +220,7 @@ async fn a_collection_delete_obeys_its_selectors() {
 
 /// WC-075: an option deletes an object that cannot be decoded, and deletes no other object.
 #[tokio::test]
-async fn what_cannot_be_read_can_be_deleted() {
+async fn an_unreadable_object_can_be_deleted_with_the_unsafe_option() {
     const KEY: &str = "/configmaps/default/bad";
     let fixture = fixture().await;
     let blindly = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});

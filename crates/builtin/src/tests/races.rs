@@ -150,7 +150,7 @@ async fn a_refusal_on_a_stale_suggestion_is_decided_again() {
 
 /// WC-048
 #[tokio::test]
-async fn what_changes_nothing_for_the_cache_may_change_storage() {
+async fn an_update_equal_to_a_stale_cache_is_still_written() {
     let (fixture, created) = frozen_fixture().await;
     fixture
         .storage
@@ -183,7 +183,7 @@ async fn a_delete_takes_the_object_as_it_is() {
 
 /// WC-065
 #[tokio::test]
-async fn what_is_gone_is_not_deleted_again() {
+async fn deleting_an_object_that_only_the_stale_cache_has_is_not_found() {
     let (fixture, _) = frozen_fixture().await;
     fixture
         .storage

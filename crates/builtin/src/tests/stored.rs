@@ -29,7 +29,7 @@ fn held(api_version: &str, kind: &str, more: Value) -> Value {
 /// Defaults were applied to the new object only, so that the comparison found changes: of most kinds, an object that
 /// was stored without defaults could not even lose its finalizers.
 #[tokio::test]
-async fn what_was_stored_without_defaults_can_be_changed() {
+async fn an_object_stored_without_defaults_can_be_updated() {
     let fixture = fixture().await;
     let containers = json!([{"name": "c", "image": "i"}]);
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}});

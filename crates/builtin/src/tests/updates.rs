@@ -54,7 +54,7 @@ async fn an_update_is_about_one_object_at_one_version() {
 
 /// WC-041, WC-042
 #[tokio::test]
-async fn what_changes_nothing_writes_nothing() {
+async fn an_update_without_changes_writes_nothing() {
     let fixture = fixture().await;
     let created = fixture.create("pods", pod("a")).await;
     let writes = *fixture.storage.writes.lock();

@@ -26,7 +26,7 @@ fn container_names(spec: &Fields) -> HashSet<&str> {
     containers.map(|(_, one)| text(one, "name")).collect()
 }
 
-pub(super) fn of_pod(pod: &Fields, causes: &mut Causes) {
+pub(super) fn pod_annotations(pod: &Fields, causes: &mut Causes) {
     let at = Path::Top("metadata");
     let at = at.member("annotations");
     let empty = Fields::new();

@@ -22,7 +22,7 @@ const ID_MAX: i64 = i32::MAX as i64;
 
 /// Validates the spec of a pod.
 pub(super) fn pod(pod: &Fields, causes: &mut Causes) {
-    pod_annotations::of_pod(pod, causes);
+    pod_annotations::pod_annotations(pod, causes);
     if let Some(spec) = object(pod, "spec") {
         spec_of(spec, true, &Path::Top("spec"), causes);
     }
@@ -63,10 +63,10 @@ fn spec_of(spec: &Fields, is_pod: bool, at: &Path<'_>, causes: &mut Causes) {
         selectors::labels(labels, &at.member("nodeSelector"), causes);
     }
     if let Some(context) = security::within(spec) {
-        security::of_pod(context, &at.member("securityContext"), causes);
+        security::pod_security_context(context, &at.member("securityContext"), causes);
     }
     if let Some(given) = object(spec, "resources") {
-        resources::of_pod(spec, given, &at.member("resources"), causes);
+        resources::pod_level_resources(spec, given, &at.member("resources"), causes);
     }
     scheduling::affinity(spec, at, causes);
     dns_config(spec, at, causes);

@@ -42,7 +42,12 @@ pub(super) fn requirements(given: &Fields, at: &Path<'_>, causes: &mut Causes) {
 
 /// Validates pod-level `resources`: the requests of all containers together, and the limit of each container, must not
 /// exceed them.
-pub(super) fn of_pod(spec: &Fields, given: &Fields, at: &Path<'_>, causes: &mut Causes) {
+pub(super) fn pod_level_resources(
+    spec: &Fields,
+    given: &Fields,
+    at: &Path<'_>,
+    causes: &mut Causes,
+) {
     requirements(given, at, causes);
     for kind in ["requests", "limits"] {
         let Some(amounts) = object(given, kind) else {

@@ -15,7 +15,7 @@ const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
 const PROFILE_BYTES_MAX: usize = 4095;
 
 /// `securityContext` of a pod.
-pub(super) fn of_pod(context: &Fields, at: &Path<'_>, causes: &mut Causes) {
+pub(super) fn pod_security_context(context: &Fields, at: &Path<'_>, causes: &mut Causes) {
     identities(context, at, causes);
     nullable_range(context, "fsGroup", 0, ID_MAX, at, causes);
     let groups_at = at.member("supplementalGroups");

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_selected() {
+    fn selectors_match_by_labels_and_expressions() {
         let labels = json!({"app": "web", "tier": "front"});
         let selects = |selector: Value| matches(selector.as_object().unwrap(), labels.as_object());
         assert!(selects(json!({})));

@@ -42,7 +42,7 @@ fn template() -> Value {
 }
 
 #[test]
-fn what_keeps_pods_running() {
+fn rows_of_workloads() {
     let set = json!({"spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
         "template": template()}, "status": {"replicas": 2, "readyReplicas": 1}});
     check(
@@ -137,7 +137,7 @@ fn autoscalers_show_their_metrics() {
 }
 
 #[test]
-fn what_connects() {
+fn rows_of_network_resources() {
     let rules = |hosts: &[&str]| {
         let rules: Vec<Value> = hosts.iter().map(|host| json!({"host": host})).collect();
         json!({"spec": {"rules": rules}})
@@ -200,7 +200,7 @@ fn what_connects() {
 }
 
 #[test]
-fn what_stores() {
+fn rows_of_storage_resources() {
     let volume = json!({"spec": {"capacity": {"storage": "1Gi"}, "claimRef": {"namespace": "n",
         "name": "c"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteMany"],
         "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "fast",
@@ -261,7 +261,7 @@ fn what_stores() {
 }
 
 #[test]
-fn who_may_do_what() {
+fn rows_of_rbac_resources() {
     let binding = json!({"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [
         {"kind": "User", "name": "jane"}, {"kind": "Group", "name": "dev"},
         {"kind": "User", "name": "joe"},
@@ -305,7 +305,7 @@ fn who_may_do_what() {
 }
 
 #[test]
-fn what_lets_requests_in() {
+fn rows_of_admission_and_flow_control_resources() {
     let group = "admissionregistration.k8s.io";
     for plural in [
         "mutatingwebhookconfigurations",

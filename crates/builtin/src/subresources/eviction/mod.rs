@@ -42,7 +42,7 @@ pub(super) async fn evict(
         subresource: None,
         ..target.clone()
     };
-    let eviction = Evicting {
+    let eviction = EvictionRequest {
         registry,
         pod: &pod,
         pinned: delete.preconditions.as_ref().is_some_and(is_pinned),
@@ -89,19 +89,20 @@ fn is_pinned(preconditions: &Preconditions) -> bool {
     version.is_some_and(|version| !version.is_empty())
 }
 
-/// How a disruption budget decides on an eviction.
+/// What an eviction costs the PodDisruptionBudget that selects the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Verdict {
-    /// No budget applies.
-    Free,
-    /// The budget permits the eviction of a pod that is not ready, as long as that does not change.
-    Unready,
-    /// The budget permits it and counts one disruption.
-    Counted,
+enum BudgetCost {
+    /// No budget selects the pod.
+    NoBudget,
+    /// The pod is not ready and the budget allows its eviction without counting it, on the condition that it is still not
+    /// ready when it is deleted.
+    FreeWhileUnready,
+    /// The eviction uses one of the disruptions that the budget allows; without one left it is refused.
+    OneDisruption,
 }
 
-/// One eviction.
-struct Evicting<'a> {
+/// An eviction of one pod, as the client requested it.
+struct EvictionRequest<'a> {
     registry: &'a Registry,
     pod: &'a Target,
     delete: DeleteOptions,
@@ -109,7 +110,7 @@ struct Evicting<'a> {
     pinned: bool,
 }
 
-impl Evicting<'_> {
+impl EvictionRequest<'_> {
     /// # Errors
     /// 409 after a concurrent write of the pod or its budget.
     async fn attempt(&self) -> Result<(), ApiError> {
@@ -122,14 +123,14 @@ impl Evicting<'_> {
             return self.delete(&found, !ends).await;
         }
         let budget = self.budget(&found).await?;
-        let (budget, verdict) = match &budget {
-            None => (None, Verdict::Free),
-            Some((location, budget)) => (Some(location), verdict(budget, &pod)),
+        let (budget, cost) = match &budget {
+            None => (None, BudgetCost::NoBudget),
+            Some((location, budget)) => (Some(location), budget_cost(budget, &pod)),
         };
-        if let (Some(location), Verdict::Counted) = (budget, &verdict) {
+        if let (Some(location), BudgetCost::OneDisruption) = (budget, &cost) {
             self.count_down(location).await?;
         }
-        let unready = verdict == Verdict::Unready;
+        let unready = cost == BudgetCost::FreeWhileUnready;
         let deleted = self.delete(&found, unready).await;
         match (deleted, budget) {
             (Err(ApiError::Conflict { .. }), Some(budget)) if unready && !self.pinned => {
@@ -224,12 +225,12 @@ fn selects(budget: &PodDisruptionBudget, pod: &Object) -> bool {
     selector.is_some_and(|selector| selector.matches(|key| pod.label(key)))
 }
 
-/// Returns the decision of the budget about a running pod.
-fn verdict(budget: &PodDisruptionBudget, pod: &Value) -> Verdict {
+/// Returns what the eviction of a running pod costs the budget.
+fn budget_cost(budget: &PodDisruptionBudget, pod: &Value) -> BudgetCost {
     let conditions = pod["status"]["conditions"].as_array();
     let ready = |c: &Value| c["type"] == "Ready" && c["status"] == "True";
     if conditions.is_some_and(|conditions| conditions.iter().any(ready)) {
-        return Verdict::Counted;
+        return BudgetCost::OneDisruption;
     }
     let spec = budget.spec.as_ref();
     let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
@@ -237,8 +238,8 @@ fn verdict(budget: &PodDisruptionBudget, pod: &Value) -> Verdict {
     let desired = status.desired_healthy.unwrap_or_default();
     let healthy = status.current_healthy.unwrap_or_default() >= desired && desired > 0;
     match policy == Some("AlwaysAllow") || healthy {
-        true => Verdict::Unready,
-        false => Verdict::Counted,
+        true => BudgetCost::FreeWhileUnready,
+        false => BudgetCost::OneDisruption,
     }
 }
 

@@ -70,7 +70,7 @@ fn a_budget_gives_what_it_has() {
 }
 
 #[test]
-fn unready_pod_can_be_evicted() {
+fn eviction_of_an_unready_pod_costs_nothing_if_the_budget_is_healthy_or_always_allows_it() {
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     let healthy = with_status(json!({"disruptionsAllowed": 0, "currentHealthy": 2}));
@@ -81,13 +81,13 @@ fn unready_pod_can_be_evicted() {
         spec.unhealthy_pod_eviction_policy = Some("AlwaysAllow".to_owned());
     }
     for (budget, pod, expect) in [
-        (&healthy, &ready, Verdict::Counted),
-        (&healthy, &unready, Verdict::Unready),
-        (&sick, &unready, Verdict::Counted),
-        (&lenient, &unready, Verdict::Unready),
-        (&lenient, &ready, Verdict::Counted),
+        (&healthy, &ready, BudgetCost::OneDisruption),
+        (&healthy, &unready, BudgetCost::FreeWhileUnready),
+        (&sick, &unready, BudgetCost::OneDisruption),
+        (&lenient, &unready, BudgetCost::FreeWhileUnready),
+        (&lenient, &ready, BudgetCost::OneDisruption),
     ] {
-        assert_eq!(verdict(budget, pod), expect, "{budget:?} {pod}");
+        assert_eq!(budget_cost(budget, pod), expect, "{budget:?} {pod}");
     }
     for (phase, free) in [("Pending", true), ("Failed", true), ("Running", false)] {
         let pod = json!({"status": {"phase": phase}});

@@ -8,7 +8,7 @@ fn pod_with(context: Value, of_pod: Value) -> Value {
 }
 
 #[test]
-fn what_containers_may_is_consistent() {
+fn security_contexts_are_validated() {
     let context = json!({"runAsUser": -1, "procMount": "Odd", "allowPrivilegeEscalation": false,
         "capabilities": {"add": ["CAP_SYS_ADMIN"]}});
     check(
@@ -92,7 +92,7 @@ fn pod_resources_cover_its_containers() {
 }
 
 #[test]
-fn what_a_node_was_given_stays() {
+fn pod_cidr_and_provider_id_of_a_node_are_immutable() {
     let node = json!({"metadata": {"name": "n"},
         "spec": {"podCIDR": "10.1.0.0/24", "providerID": "cloud://a"}});
     let fresh = json!({"metadata": {"name": "n"}, "spec": {}});

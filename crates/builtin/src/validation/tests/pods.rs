@@ -156,7 +156,7 @@ fn a_pod_changes_its_images_and_little_else() {
 
 /// The server stored ephemeral containers without validating them.
 #[test]
-fn what_is_added_to_a_running_pod() {
+fn ephemeral_containers_are_validated() {
     let old = pod(json!({"containers": [container()], "volumes": [{"name": "v", "emptyDir": {}}]}));
     let added = |list: Value| json!({"spec": {"ephemeralContainers": list}});
     let at = "spec.ephemeralContainers[0]";
@@ -204,7 +204,7 @@ fn what_is_added_to_a_running_pod() {
 }
 
 #[test]
-fn what_a_running_pod_is_resized_to() {
+fn a_resize_of_a_running_pod_is_validated() {
     let with = |resources: Value| {
         let container = json!({"name": "c", "image": "i", "resources": resources});
         json!({"spec": {"containers": [container]}})
