@@ -5,11 +5,20 @@
 //! member names with `-` or `/` in brackets only; upstream accepts all of these in `additionalPrinterColumns`. A shim would
 //! have to parse the whole dialect to translate it, and would have different error messages for clients.
 
+use std::cell::Cell;
+
 use serde_json::Value;
 
 /// The maximum number of values that one step of a path can find. Steps with several values multiply; a column shows
 /// one value.
 const FOUND_MAX: usize = 10_000;
+
+/// The maximum number of values that the steps of a path and of its filters may visit together. A filter is evaluated for
+/// each item, and its path can have filters of its own, so the numbers of their visits multiply.
+const VISITED_MAX: usize = 100_000;
+
+/// The maximum number of filters inside each other. Parsing, evaluating and dropping a path recurse for each.
+const FILTER_DEPTH_MAX: usize = 32;
 
 /// A parsed path.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +81,9 @@ pub(super) enum PathError {
     /// The text in brackets is invalid.
     #[error("invalid array index {0}")]
     Index(String),
+    /// The filters nest too deeply.
+    #[error("filters nest deeper than {FILTER_DEPTH_MAX} levels")]
+    Depth,
     /// A filter is invalid.
     #[error("unrecognized filter {0}")]
     Filter(String),
@@ -86,6 +98,11 @@ impl JsonPath {
     /// # Errors
     /// [`PathError`].
     pub(super) fn parse(text: &str) -> Result<Self, PathError> {
+        Self::parse_within(text, FILTER_DEPTH_MAX)
+    }
+
+    /// Parses a path whose filters may nest to `depth` levels.
+    fn parse_within(text: &str, depth: usize) -> Result<Self, PathError> {
         let mut steps = Vec::new();
         let mut rest = text.trim();
         while let Some(first) = rest.chars().next() {
@@ -101,7 +118,7 @@ impl JsonPath {
                 '.' => member(&rest[1..], &mut steps),
                 '[' => {
                     let length = closing(&rest[1..])?;
-                    steps.push(bracket(&rest[1..=length])?);
+                    steps.push(bracket(&rest[1..=length], depth)?);
                     &rest[length + 2..]
                 }
                 other => return Err(PathError::Character(other)),
@@ -110,18 +127,37 @@ impl JsonPath {
         Ok(Self(steps))
     }
 
-    /// Returns the values that the path finds, in order.
+    /// Returns the values that the path finds, in order. After [`VISITED_MAX`] visited values it finds no more.
     pub(super) fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+        self.find_within(value, &Visits(Cell::new(VISITED_MAX)))
+    }
+
+    fn find_within<'a>(&self, value: &'a Value, visits: &Visits) -> Vec<&'a Value> {
         let mut found = vec![value];
         for step in &self.0 {
             let mut next = Vec::new();
             for value in found {
-                step.apply(value, &mut next);
+                if !visits.count() {
+                    break;
+                }
+                step.apply(value, &mut next, visits);
                 next.truncate(FOUND_MAX);
             }
             found = next;
         }
         found
+    }
+}
+
+/// The number of values that may still be visited.
+struct Visits(Cell<usize>);
+
+impl Visits {
+    /// Counts the visit of a value. Returns false if it is one too many.
+    fn count(&self) -> bool {
+        let remaining = self.0.get().checked_sub(1);
+        self.0.set(remaining.unwrap_or(0));
+        remaining.is_some()
     }
 }
 
@@ -168,10 +204,11 @@ fn closing(text: &str) -> Result<usize, PathError> {
     Err(PathError::Unterminated)
 }
 
-fn bracket(text: &str) -> Result<Step, PathError> {
+fn bracket(text: &str, depth: usize) -> Result<Step, PathError> {
     let text = text.trim();
     if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
-        return filter_of(filter).map(Step::Filter);
+        let depth = depth.checked_sub(1).ok_or(PathError::Depth)?;
+        return filter_of(filter, depth).map(Step::Filter);
     }
     if text == "*" {
         return Ok(Step::All);
@@ -218,7 +255,7 @@ fn quoted(text: &str) -> Option<String> {
     Some(plain)
 }
 
-fn filter_of(text: &str) -> Result<Filter, PathError> {
+fn filter_of(text: &str, depth: usize) -> Result<Filter, PathError> {
     let bad = || PathError::Filter(text.to_owned());
     let mut quote = None;
     for (at, c) in text.char_indices() {
@@ -230,31 +267,36 @@ fn filter_of(text: &str) -> Result<Filter, PathError> {
                 let rest = &text[at..];
                 let mut all = COMPARISONS.iter();
                 if let Some((sign, comparison)) = all.find(|(sign, _)| rest.starts_with(sign)) {
-                    let left = operand(&text[..at]).ok_or_else(bad)?;
-                    let right = operand(&rest[sign.len()..]).ok_or_else(bad)?;
+                    let left = operand(&text[..at], depth)?.ok_or_else(bad)?;
+                    let right = operand(&rest[sign.len()..], depth)?.ok_or_else(bad)?;
                     let test = Some((*comparison, right));
                     return Ok(Filter { left, test });
                 }
             }
         }
     }
-    let left = operand(text).ok_or_else(bad)?;
+    let left = operand(text, depth)?.ok_or_else(bad)?;
     Ok(Filter { left, test: None })
 }
 
-fn operand(text: &str) -> Option<Operand> {
+/// Parses a side of a comparison, whose filters may nest to `depth` levels. Returns `None` if it is invalid.
+fn operand(text: &str, depth: usize) -> Result<Option<Operand>, PathError> {
     let text = text.trim();
     if let Some(path) = text.strip_prefix('@') {
-        return JsonPath::parse(path).ok().map(Operand::Path);
+        return match JsonPath::parse_within(path, depth) {
+            Ok(path) => Ok(Some(Operand::Path(path))),
+            Err(PathError::Depth) => Err(PathError::Depth),
+            Err(_) => Ok(None),
+        };
     }
     if let Some(text) = quoted(text) {
-        return Some(Operand::Literal(text.into()));
+        return Ok(Some(Operand::Literal(text.into())));
     }
-    serde_json::from_str(text).ok().map(Operand::Literal)
+    Ok(serde_json::from_str(text).ok().map(Operand::Literal))
 }
 
 impl Step {
-    fn apply<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>) {
+    fn apply<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>, visits: &Visits) {
         match (self, value) {
             (Self::Member(name), Value::Object(members)) => found.extend(members.get(name)),
             (Self::All, Value::Object(members)) => found.extend(members.values()),
@@ -271,25 +313,29 @@ impl Step {
                 found.extend(slice.iter().step_by(step));
             }
             (Self::Filter(filter), Value::Array(items)) => {
-                found.extend(items.iter().filter(|item| filter.selects(item)));
+                found.extend(items.iter().filter(|item| filter.selects(item, visits)));
             }
             (Self::Filter(filter), Value::Object(members)) => {
-                found.extend(members.values().filter(|item| filter.selects(item)));
+                let items = members.values();
+                found.extend(items.filter(|item| filter.selects(item, visits)));
             }
-            (Self::Descend, value) => descend(value, found),
+            (Self::Descend, value) => descend(value, found, visits),
             _ => {}
         }
     }
 }
 
-fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
-    if found.len() >= FOUND_MAX {
+fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>, visits: &Visits) {
+    if found.len() >= FOUND_MAX || !visits.count() {
         return;
     }
     found.push(value);
     match value {
-        Value::Array(items) => items.iter().for_each(|item| descend(item, found)),
-        Value::Object(members) => members.values().for_each(|item| descend(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| descend(item, found, visits)),
+        Value::Object(members) => {
+            let items = members.values();
+            items.for_each(|item| descend(item, found, visits));
+        }
         _ => {}
     }
 }
@@ -311,11 +357,14 @@ fn clamp(bound: i64, len: usize) -> usize {
 }
 
 impl Filter {
-    fn selects(&self, item: &Value) -> bool {
-        let left = self.left.value(item);
+    fn selects(&self, item: &Value, visits: &Visits) -> bool {
+        if !visits.count() {
+            return false;
+        }
+        let left = self.left.value(item, visits);
         match &self.test {
             None => left.is_some(),
-            Some((comparison, right)) => match (left, right.value(item)) {
+            Some((comparison, right)) => match (left, right.value(item, visits)) {
                 (Some(left), Some(right)) => comparison.holds(left, right),
                 _ => false,
             },
@@ -324,9 +373,9 @@ impl Filter {
 }
 
 impl Operand {
-    fn value<'a>(&'a self, item: &'a Value) -> Option<&'a Value> {
+    fn value<'a>(&'a self, item: &'a Value, visits: &Visits) -> Option<&'a Value> {
         match self {
-            Self::Path(path) => path.find(item).first().copied(),
+            Self::Path(path) => path.find_within(item, visits).first().copied(),
             Self::Literal(value) => Some(value),
         }
     }
@@ -426,5 +475,33 @@ mod tests {
         let wide: Value = (0..200).map(|_| json!(vec![0; 200])).collect();
         let path = JsonPath::parse("..*..*..*").unwrap();
         assert!(path.find(&wide).len() <= FOUND_MAX);
+    }
+
+    /// A definition with a column of 3,360 nested filters overflowed the stack.
+    #[test]
+    fn filters_nest_to_a_limit() {
+        let nested = |depth: usize| format!(".a{}{}", "[?(@.a".repeat(depth), ")]".repeat(depth));
+        assert!(JsonPath::parse(&nested(FILTER_DEPTH_MAX)).is_ok());
+        for depth in [FILTER_DEPTH_MAX + 1, 3_360, 20_000] {
+            assert_eq!(JsonPath::parse(&nested(depth)), Err(PathError::Depth));
+        }
+        let compared = format!("{}{}", ".a[?(1 == @".repeat(3_360), ")]".repeat(3_360));
+        assert_eq!(JsonPath::parse(&compared), Err(PathError::Depth));
+    }
+
+    /// Each filter visits all values within each value that the filter around it visits.
+    #[test]
+    fn number_of_visited_values_is_bounded() {
+        let wide: Value = (0..300).map(|_| json!(vec![0; 300])).collect();
+        let depth = 8;
+        let text = format!("{}{}", "..[?(@".repeat(depth), ")]".repeat(depth));
+        let path = JsonPath::parse(&text).unwrap();
+        let visits = Visits(Cell::new(VISITED_MAX));
+        path.find_within(&wide, &visits);
+        assert_eq!(visits.0.get(), 0);
+        // A small object is not affected.
+        let small = json!({"a": [{"b": [1]}]});
+        let path = JsonPath::parse("..[?(@..b[?(@)])]").unwrap();
+        assert_eq!(path.find(&small).len(), 2);
     }
 }
