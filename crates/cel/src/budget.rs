@@ -90,7 +90,7 @@ impl Budget {
     }
 }
 
-fn exceeded(why: &str) -> ExecutionError {
+pub(crate) fn exceeded(why: &str) -> ExecutionError {
     let text = format!(
         "operation cancelled: actual cost limit exceeded: {why}, validation failed due to running \
          out of cost budget"

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kube_cel::KubeCelExt as _;
 use kube_cel::cel::common::ast::operators::{ADD, INDEX, OPT_INDEX, OPT_SELECT};
 use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, SelectExpr,
@@ -14,8 +13,9 @@ use kube_cel::cel::{Context, ExecutionError};
 use tokio::time::Instant;
 
 use crate::budget::{Budget, COUNT_BYTES, COUNT_STEP, LIMIT_FACTOR, LIMIT_REPLACED};
-use crate::environment::{Environment, Library};
+use crate::environment::Environment;
 use crate::error::CompileError;
+use crate::functions;
 use crate::messages;
 use crate::optional::OPTIONAL;
 use crate::parse::truncated;
@@ -38,7 +38,10 @@ pub(crate) fn compile(
     environment: &Environment<'_>,
 ) -> Result<Compiled, CompileError> {
     let mut pass = Pass {
-        functions: functions(environment.libraries),
+        functions: functions::context(
+            environment.libraries,
+            &Arc::new(Budget::new(Instant::now())),
+        ),
         environment,
         bound: environment
             .variables
@@ -56,16 +59,6 @@ pub(crate) fn compile(
         }),
         false => Err(CompileError::Check(truncated(&pass.problems.join("\n")))),
     }
-}
-
-/// Returns a context with the functions that an expression may call.
-fn functions(libraries: &[&dyn Library]) -> Context<'static> {
-    let mut functions = Context::default().with_all();
-    let budget = Arc::new(Budget::new(Instant::now()));
-    for library in libraries {
-        library.register(&mut functions, &budget);
-    }
-    functions
 }
 
 struct Pass<'a> {

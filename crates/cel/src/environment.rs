@@ -31,6 +31,9 @@ pub trait Library {
     /// Adds the functions to `context`. A function that waits must return before the budget's deadline.
     fn register(&self, context: &mut Context<'_>, budget: &Arc<Budget>);
 
+    /// Returns the names of the functions.
+    fn functions(&self) -> &'static [&'static str];
+
     /// Rewrites a node of an expression; the nodes below it have been rewritten.
     fn rewrite(&self, _expression: &mut IdedExpr) {}
 }

@@ -2,7 +2,7 @@
 
 use kube_cel::cel::ExecutionError;
 
-use crate::parse::ParseError;
+use crate::parse::{ParseError, truncated};
 
 /// The error of an expression that cannot be compiled. The message is for users.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +53,7 @@ fn describe(error: &ExecutionError) -> String {
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}'"),
         ExecutionError::FunctionError { message, .. } => message.clone(),
         other => {
-            let mut text = other.to_string();
+            let mut text = truncated(other);
             if let Some((end, _)) = text.char_indices().nth(SHOWN_CHARACTERS_MAX) {
                 text.truncate(end);
                 text.push_str("...");

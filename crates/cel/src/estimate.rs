@@ -149,7 +149,19 @@ fn estimate<'a>(expression: &IdedExpr, scope: &Scope<'a>) -> Estimate<'a> {
         Expr::Call(call) => {
             let operands = call.target.iter().map(|target| &**target).chain(&call.args);
             let operands: Vec<_> = operands.map(|operand| estimate(operand, scope)).collect();
-            called(&call.func_name, &operands, &call.args)
+            let is_set = matches!(
+                call.target.as_deref().map(|target| &target.expr),
+                Some(Expr::Ident(name)) if name == "sets"
+            );
+            let compares_pairs = is_set || matches!(&*call.func_name, "distinct" | "sum");
+            let mut result = called(&call.func_name, &operands, &call.args);
+            if compares_pairs {
+                // Each element with each element of both lists.
+                let items: f64 = operands.iter().map(|one| one.items).sum();
+                let bytes: f64 = operands.iter().map(|one| one.bytes).sum();
+                result.cost += items * bytes / 10.0;
+            }
+            result
         }
         Expr::Comprehension(looped) => {
             let range = estimate(&looped.iter_range, scope);

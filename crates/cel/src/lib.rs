@@ -12,6 +12,9 @@
 //! - [`Program::parse`] leaves the expression unchanged. Before each evaluation the caller computes an upper bound of
 //!   its cost with [`estimate_cost`].
 //!
+//! In both cases each call of a function is bounded before it begins: the size of its operands and of its result, and
+//! its work. No evaluation takes much longer than a second, since the time is checked between calls and steps.
+//!
 //! # Example
 //!
 //! ```
@@ -34,6 +37,8 @@ mod environment;
 mod error;
 mod escaping;
 mod estimate;
+mod function_cost;
+mod functions;
 mod messages;
 mod optional;
 mod output;
@@ -55,6 +60,7 @@ pub use environment::{Environment, Library, MessageTypes};
 pub use error::{CompileError, EvalError};
 pub use escaping::{escape, is_selected_as};
 pub use estimate::{EXPRESSION_COST_MAX, OBJECT_COST_MAX, estimate_cost};
+pub use functions::FUNCTIONS;
 pub use messages::{is_message_type_key, message_type};
 pub use output::output_type;
 pub use parse::{EXPRESSION_BYTES_MAX, ParseError, Syntax, parse, truncated};

@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
-use kube_cel::KubeCelExt as _;
 use kube_cel::cel::{Context, Value as CelValue};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use crate::environment::Library;
 use crate::error::EvalError;
 use crate::program::Program;
 use crate::values::{from_json, type_name};
-use crate::{messages, optional};
+use crate::{functions, optional};
 
 /// The value of an expression, in the form that webhooks, policies and rules use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,11 +26,14 @@ pub enum Outcome {
     Other(&'static str),
 }
 
+/// The time limit of all evaluations in an uncounted scope: those of the rules of one object.
+const UNCOUNTED_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// Variables with their values, functions, and the budget of all evaluations in the scope. An evaluation blocks its
 /// thread.
 pub struct Scope<'a> {
     context: Context<'a>,
-    budget: Option<Arc<Budget>>,
+    budget: Arc<Budget>,
 }
 
 impl Scope<'static> {
@@ -38,28 +41,19 @@ impl Scope<'static> {
     /// evaluation in this scope or an inner one begins after `deadline`, whatever its budget.
     pub fn counted(deadline: Instant, libraries: &[&dyn Library]) -> Self {
         let budget = Arc::new(Budget::new(deadline));
-        let mut context = Context::default();
-        context.register_all();
+        let mut context = functions::context(libraries, &budget);
         budget::register(&mut context, &budget);
         optional::register(&mut context);
-        messages::register(&mut context);
-        for library in libraries {
-            library.register(&mut context, &budget);
-        }
-        Self {
-            context,
-            budget: Some(budget),
-        }
+        Self { context, budget }
     }
 
-    /// Creates a scope without variables and without a budget, for programs whose cost is
-    /// [estimated](crate::estimate_cost) before each evaluation.
+    /// Creates a scope without variables for programs whose cost is [estimated](crate::estimate_cost) before each
+    /// evaluation. It does not count steps and values, but bounds the calls of functions and their time.
     pub fn uncounted() -> Self {
-        let mut context = Context::default();
-        context.register_all();
+        let budget = Arc::new(Budget::new(Instant::now() + UNCOUNTED_TIME_MAX));
         Self {
-            context,
-            budget: None,
+            context: functions::context(&[], &budget),
+            budget,
         }
     }
 }
@@ -77,9 +71,7 @@ impl Scope<'_> {
 
     /// Returns a scope with the variables of this one and a full budget.
     pub fn inner(&self) -> Scope<'_> {
-        if let Some(budget) = &self.budget {
-            budget.renew();
-        }
+        self.budget.renew();
         Scope {
             context: self.context.new_inner_scope(),
             budget: self.budget.clone(),
@@ -91,10 +83,7 @@ impl Scope<'_> {
     /// # Errors
     /// The deadline or the time of the budget has passed.
     pub fn check_deadline(&self) -> Result<(), EvalError> {
-        match &self.budget {
-            Some(budget) => Ok(budget.check_deadline()?),
-            None => Ok(()),
-        }
+        Ok(self.budget.check_deadline()?)
     }
 
     /// Evaluates `program` to a bool, a string, or the name of another type.

@@ -118,6 +118,24 @@ fn evaluations_are_bounded() {
         "object.many.map(x, object.many).map(x, object.many).size() > 0",
         Err(exceeded),
     );
+    // It allocated terabytes, which ends the process.
+    check("lists.range(100000000000).size() > 0", Err(exceeded));
+    check(
+        "lists.range(1000).distinct().size() == 1000",
+        Ok(Outcome::Bool(true)),
+    );
+    check(
+        "lists.range(20000).distinct().size() == 20000",
+        Err(exceeded),
+    );
+    let both = "sets.contains(lists.range(20000), lists.range(20000))";
+    check(both, Err(exceeded));
+    check(
+        "'%.60000f'.format([1.0]).size() > 60000",
+        Ok(Outcome::Bool(true)),
+    );
+    check("'%.3000000f'.format([1.0]).size() > 0", Err(exceeded));
+    check("object.long.matches('(a{0,100}){0,1000}')", Err(exceeded));
     let replaced = "object.long.replace('x', object.long).replace('x', object.long) == ''";
     check(replaced, Err(exceeded));
 }

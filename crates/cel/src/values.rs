@@ -119,7 +119,7 @@ fn from_formatted(text: &str, format: &str) -> CelValue {
 
 /// Returns the approximate size of a value in bytes. Stops counting shortly after `max`.
 pub(crate) fn size(value: &CelValue, max: usize) -> usize {
-    const BASE_BYTES: usize = 16;
+    const BASE_BYTES: usize = 32;
     let mut total = BASE_BYTES;
     match value {
         CelValue::String(text) => total += text.len(),

@@ -176,6 +176,25 @@ impl Library for AuthorizerLibrary {
         register(context, budget);
     }
 
+    fn functions(&self) -> &'static [&'static str] {
+        &[
+            "allowed",
+            "check",
+            "error",
+            "errored",
+            "fieldSelector",
+            "group",
+            "labelSelector",
+            "name",
+            "namespace",
+            "path",
+            "reason",
+            "resource",
+            "serviceAccount",
+            "subresource",
+        ]
+    }
+
     fn rewrite(&self, expression: &mut IdedExpr) {
         if let Expr::Select(select) = &expression.expr
             && select.field == REQUEST_RESOURCE
