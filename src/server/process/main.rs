@@ -15,6 +15,7 @@ use crate::server::config::settings::{CONFIG_ENV, Settings};
 use crate::server::envtest::{Program, assets, etcd, kube_apiserver};
 use crate::server::process::announce;
 use crate::server::process::build::{BuildError, Server};
+use crate::server::process::file_limit;
 use crate::server::process::logging;
 use crate::server::process::run::Running;
 use crate::server::process::signals::{EndSignal, Signals};
@@ -175,6 +176,7 @@ fn complete(
 /// Builds a server, serves until a signal or a failure, and drains. Calls `when_ready` once
 /// requests are served.
 async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(), Failure> {
+    file_limit::raise();
     for (plugin, why) in config.registry.plugins.without_effect() {
         tracing::warn!(plugin, why, "an enabled admission plugin has no effect");
     }

@@ -16,6 +16,7 @@ mod run;
 
 pub(super) mod announce;
 pub(super) mod embedded_server;
+mod file_limit;
 mod logging;
 pub(super) mod main;
 mod signals;

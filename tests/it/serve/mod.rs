@@ -5,4 +5,5 @@ mod access;
 mod configuration;
 mod crash;
 mod history;
+mod open_files;
 mod shutdown;
