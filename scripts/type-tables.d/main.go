@@ -39,7 +39,11 @@ var common = []reflect.Type{
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) != 3 {
-		log.Fatal("usage: type-tables types|facts|zeros|kinds DISCOVERY")
+		log.Fatal("usage: type-tables types|facts|zeros|kinds DISCOVERY\n       type-tables policy DIRECTORY")
+	}
+	if os.Args[1] == "policy" {
+		printPolicy(os.Args[2])
+		return
 	}
 	kinds := goTypes(servedKinds(os.Args[2]))
 	if os.Args[1] == "kinds" {

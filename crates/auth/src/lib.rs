@@ -59,6 +59,7 @@
 mod allow_authenticated;
 mod attributes;
 mod authorizer;
+pub mod rbac;
 
 mod authenticator;
 pub mod impersonation;

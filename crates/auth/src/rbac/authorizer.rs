@@ -1,0 +1,173 @@
+//! `RbacAuthorizer`: decides by the present `RoleIndex`.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use super::objects::{InvalidRbacObject, RbacChange, RbacKind, RbacObjects};
+use super::policy_rule::PolicyRule;
+use super::role_index::RoleIndex;
+use crate::attributes::Attributes;
+use crate::authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
+use watchet_api::{SYSTEM_MASTERS, UserInfo};
+
+/// Authorizes by roles and bindings, as kube-apiserver with `--authorization-mode=RBAC`: the group `system:masters` is
+/// allowed everything, and other users what their roles allow. The caller passes the stored objects with
+/// [`replace`](Self::replace) and [`change`](Self::change). Decisions take no lock.
+#[derive(Debug, Default)]
+pub struct RbacAuthorizer {
+    index: ArcSwap<RoleIndex>,
+    /// Locked while they are changed.
+    objects: Mutex<RbacObjects>,
+}
+
+impl RbacAuthorizer {
+    /// Returns an authorizer without roles.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Replaces all objects of a kind. Returns the errors of those that are invalid; the others take effect.
+    pub fn replace<'a>(
+        &self,
+        kind: RbacKind,
+        all: impl IntoIterator<Item = RbacChange<'a>>,
+    ) -> Vec<InvalidRbacObject> {
+        self.update(kind, true, all)
+    }
+
+    /// Changes objects of a kind. Returns the errors of those that are invalid; the others take effect.
+    pub fn change<'a>(
+        &self,
+        kind: RbacKind,
+        changes: impl IntoIterator<Item = RbacChange<'a>>,
+    ) -> Vec<InvalidRbacObject> {
+        self.update(kind, false, changes)
+    }
+
+    fn update<'a>(
+        &self,
+        kind: RbacKind,
+        replaces: bool,
+        changes: impl IntoIterator<Item = RbacChange<'a>>,
+    ) -> Vec<InvalidRbacObject> {
+        let mut objects = self.objects.lock();
+        if replaces {
+            objects.clear(kind);
+        }
+        let changes = changes.into_iter();
+        let errors = changes.filter_map(|change| objects.apply(kind, &change).err());
+        let errors = errors.collect();
+        // Stored under the lock, so that an older index never replaces a newer one.
+        self.index.store(Arc::new(RoleIndex::new(&objects)));
+        errors
+    }
+
+    /// Returns the rules of a user everywhere and in `namespace`, each once, and the errors of roles that do not exist.
+    pub fn rules_of(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
+        let (mut rules, mut errors): (Vec<PolicyRule>, Vec<String>) = (Vec::new(), Vec::new());
+        if is_master(user) {
+            let all = || vec!["*".to_owned()];
+            rules.push(PolicyRule {
+                verbs: all(),
+                api_groups: all(),
+                resources: all(),
+                ..PolicyRule::default()
+            });
+            rules.push(PolicyRule {
+                verbs: all(),
+                non_resource_urls: all(),
+                ..PolicyRule::default()
+            });
+        }
+        for grant in self.index.load().grants(user, namespace) {
+            match &grant.rules {
+                Ok(granted) => {
+                    let new = granted.iter().filter(|rule| !rules.contains(rule));
+                    let new: Vec<PolicyRule> = new.cloned().collect();
+                    rules.extend(new);
+                }
+                Err(error) => errors.push(error.clone()),
+            }
+        }
+        (rules, errors)
+    }
+}
+
+fn is_master(user: &UserInfo) -> bool {
+    user.groups.iter().any(|group| group == SYSTEM_MASTERS)
+}
+
+#[async_trait]
+impl Authorizer for RbacAuthorizer {
+    async fn authorize(&self, attributes: &Attributes) -> Decision {
+        if is_master(&attributes.user) {
+            return Decision::Allow("".into());
+        }
+        let index = self.index.load();
+        let mut errors: Vec<&str> = Vec::new();
+        for grant in index.grants(&attributes.user, &attributes.namespace) {
+            match &grant.rules {
+                Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
+                    return Decision::Allow(grant.reason.clone().into());
+                }
+                Ok(_) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        Decision::NoOpinion(describe(&errors).into())
+    }
+
+    async fn rules(&self, user: &UserInfo, namespace: &str) -> SubjectRules {
+        let (rules, errors) = self.rules_of(user, namespace);
+        let mut subject_rules = SubjectRules {
+            incomplete: !errors.is_empty(),
+            evaluation_error: match errors.len() {
+                0 => String::new(),
+                _ => list(&errors),
+            },
+            ..SubjectRules::default()
+        };
+        for rule in rules {
+            if !rule.resources.is_empty() {
+                subject_rules.resource_rules.push(ResourceRule {
+                    verbs: rule.verbs.clone(),
+                    api_groups: rule.api_groups,
+                    resources: rule.resources,
+                    resource_names: rule.resource_names,
+                });
+            }
+            if !rule.non_resource_urls.is_empty() {
+                subject_rules.non_resource_rules.push(NonResourceRule {
+                    verbs: rule.verbs,
+                    non_resource_urls: rule.non_resource_urls,
+                });
+            }
+        }
+        subject_rules
+    }
+}
+
+/// Returns the reason of a request that no rule allows: the roles that do not exist.
+fn describe(errors: &[&str]) -> String {
+    match errors.is_empty() {
+        true => String::new(),
+        false => format!("RBAC: {}", list(errors)),
+    }
+}
+
+/// Joins different errors, as upstream's aggregate does.
+fn list<S: AsRef<str>>(errors: &[S]) -> String {
+    let mut distinct: Vec<&str> = Vec::new();
+    for error in errors {
+        if !distinct.contains(&error.as_ref()) {
+            distinct.push(error.as_ref());
+        }
+    }
+    match &*distinct {
+        [one] => (*one).to_owned(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}

@@ -1,0 +1,161 @@
+//! The roles and bindings, parsed, and how they are changed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::policy_rule::PolicyRule;
+
+/// The kinds of `rbac.authorization.k8s.io/v1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RbacKind {
+    /// Rules for all namespaces and for cluster-scoped resources.
+    ClusterRole,
+    /// Rules for one namespace.
+    Role,
+    /// Grants a ClusterRole everywhere.
+    ClusterRoleBinding,
+    /// Grants a Role or ClusterRole in one namespace.
+    RoleBinding,
+}
+
+impl RbacKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [
+        Self::ClusterRole,
+        Self::Role,
+        Self::ClusterRoleBinding,
+        Self::RoleBinding,
+    ];
+
+    /// Returns the name of the resource.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::ClusterRole => "clusterroles",
+            Self::Role => "roles",
+            Self::ClusterRoleBinding => "clusterrolebindings",
+            Self::RoleBinding => "rolebindings",
+        }
+    }
+}
+
+/// A change of one object.
+#[derive(Debug, Clone, Copy)]
+pub struct RbacChange<'a> {
+    /// Empty for cluster-scoped kinds.
+    pub namespace: &'a str,
+    /// The name of the object.
+    pub name: &'a str,
+    /// The JSON of the object; `None` if it was deleted.
+    pub object: Option<&'a [u8]>,
+}
+
+/// A stored role or binding cannot be parsed. It grants nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{} {name:?} is invalid and grants nothing: {source}", kind.plural())]
+pub struct InvalidRbacObject {
+    kind: RbacKind,
+    /// `namespace/name`, or the name.
+    name: String,
+    source: serde_json::Error,
+}
+
+/// Namespace and name; cluster-scoped objects have an empty namespace.
+pub(super) type Key = (Box<str>, Box<str>);
+
+/// The subject of a binding.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Subject {
+    pub(super) kind: String,
+    #[serde(default)]
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) namespace: String,
+}
+
+/// The role of a binding.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct RoleRef {
+    #[serde(default)]
+    pub(super) kind: String,
+    #[serde(default)]
+    pub(super) name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Binding {
+    pub(super) role_ref: RoleRef,
+    #[serde(default)]
+    pub(super) subjects: Option<Vec<Subject>>,
+}
+
+#[derive(Deserialize)]
+struct Role {
+    #[serde(default)]
+    rules: Option<Vec<PolicyRule>>,
+}
+
+/// The parsed objects.
+#[derive(Debug, Default)]
+pub(super) struct RbacObjects {
+    /// Roles, and cluster roles under an empty namespace.
+    pub(super) roles: HashMap<Key, Arc<[PolicyRule]>>,
+    /// Sorted, so that the reason of a decision does not depend on chance.
+    pub(super) cluster_role_bindings: BTreeMap<Key, Binding>,
+    pub(super) role_bindings: BTreeMap<Key, Binding>,
+}
+
+impl RbacObjects {
+    /// Removes all objects of a kind.
+    pub(super) fn clear(&mut self, kind: RbacKind) {
+        match kind {
+            RbacKind::ClusterRole => self.roles.retain(|(namespace, _), _| !namespace.is_empty()),
+            RbacKind::Role => self.roles.retain(|(namespace, _), _| namespace.is_empty()),
+            RbacKind::ClusterRoleBinding => self.cluster_role_bindings.clear(),
+            RbacKind::RoleBinding => self.role_bindings.clear(),
+        }
+    }
+
+    /// Applies a change.
+    ///
+    /// # Errors
+    /// The object is invalid. It is removed.
+    pub(super) fn apply(
+        &mut self,
+        kind: RbacKind,
+        change: &RbacChange<'_>,
+    ) -> Result<(), InvalidRbacObject> {
+        let key: Key = (change.namespace.into(), change.name.into());
+        let invalid = |source| InvalidRbacObject {
+            kind,
+            name: match change.namespace {
+                "" => change.name.to_owned(),
+                namespace => format!("{namespace}/{}", change.name),
+            },
+            source,
+        };
+        match kind {
+            RbacKind::ClusterRole | RbacKind::Role => {
+                self.roles.remove(&key);
+                if let Some(object) = change.object {
+                    let role: Role = serde_json::from_slice(object).map_err(invalid)?;
+                    self.roles
+                        .insert(key, role.rules.unwrap_or_default().into());
+                }
+            }
+            RbacKind::ClusterRoleBinding | RbacKind::RoleBinding => {
+                let bindings = match kind {
+                    RbacKind::RoleBinding => &mut self.role_bindings,
+                    _ => &mut self.cluster_role_bindings,
+                };
+                bindings.remove(&key);
+                if let Some(object) = change.object {
+                    bindings.insert(key, serde_json::from_slice(object).map_err(invalid)?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
