@@ -9,7 +9,7 @@ use crate::quota_counter::QuotaCounter;
 use crate::selection::Selection;
 use crate::{
     cluster_authentication, csr_signing, finished_jobs, garbage, namespace, per_namespace,
-    protection, resource_quota,
+    protection, rbac, resource_quota,
 };
 use watchet_metrics::Metrics;
 use watchet_registry::Registry;
@@ -48,6 +48,7 @@ impl Launcher<'_> {
             csr_signing::CsrSigning::new(registry, metrics, self.signer.clone())
         });
         self.start(finished_jobs::FinishedJobs::new);
+        self.start(rbac::ClusterRoleAggregation::new);
         self.start(protection::Claims::new);
         self.start(protection::Volumes::new);
         self.start(protection::AttributesClasses::new);

@@ -93,6 +93,7 @@ mod namespace_conditions;
 mod per_namespace;
 mod protection;
 mod quota_counter;
+mod rbac;
 mod resource_quota;
 
 mod launcher;
@@ -100,4 +101,5 @@ mod selection;
 
 pub use launcher::Launcher;
 pub use quota_counter::QuotaCounter;
+pub use rbac::{create_default_policy, feed_authorizer};
 pub use selection::{Selection, TOKEN_TRACKING, UnknownController};

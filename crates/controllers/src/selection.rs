@@ -11,6 +11,7 @@ use crate::garbage::GarbageCollector;
 use crate::namespace::NamespaceController;
 use crate::per_namespace::{RootCa, ServiceAccounts};
 use crate::protection::{AttributesClasses, Claims, Volumes};
+use crate::rbac::ClusterRoleAggregation;
 use crate::resource_quota::ResourceQuotas;
 
 /// The creation of the config map of legacy token tracking, which upstream's kube-apiserver does.
@@ -42,6 +43,7 @@ const CONTROLLERS: &[ControllerNames] = &[
     names(Volumes::NAME, "pv-protection"),
     // It has no old name.
     names(AttributesClasses::NAME, AttributesClasses::NAME),
+    names(ClusterRoleAggregation::NAME, "clusterrole-aggregation"),
     names(ClusterAuthentication::NAME, "cluster-authentication-trust"),
     names(TOKEN_TRACKING, "legacy-token-tracking"),
     names(ResourceQuotas::NAME, "resourcequota"),
