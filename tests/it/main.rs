@@ -30,6 +30,7 @@ mod metrics;
 mod openapi;
 mod operator;
 mod quotas;
+mod rbac;
 mod serve;
 mod server_side_apply;
 mod services;

@@ -57,9 +57,11 @@
 
 // In reading order: authorization, authentication.
 mod allow_authenticated;
+mod always_deny;
 mod attributes;
 mod authorizer;
 pub mod rbac;
+mod union;
 
 mod authenticator;
 pub mod impersonation;
@@ -71,6 +73,7 @@ mod token_file;
 pub mod websocket_token;
 
 pub use allow_authenticated::AllowAuthenticated;
+pub use always_deny::AlwaysDeny;
 pub use attributes::Attributes;
 pub use authenticator::{Authenticator, PeerCertificate, Unauthorized};
 pub use authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
@@ -82,3 +85,4 @@ pub use service_account::{
 pub use token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 pub use token_error::InvalidToken;
 pub use token_file::{InvalidTokenFile, TokenFile};
+pub use union::UnionAuthorizer;

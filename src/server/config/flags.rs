@@ -7,6 +7,7 @@ use crate::server::config::setting_value::SettingValue;
 
 const SERVING: &str = "Serving";
 const AUTHENTICATION: &str = "Authentication";
+const AUTHORIZATION: &str = "Authorization";
 const STORAGE: &str = "Storage";
 const WATCH_CACHE: &str = "Watch cache";
 const SERVICES: &str = "Services";
@@ -52,6 +53,11 @@ pub(in crate::server) struct Flags {
     pub service_account_signing_key_file: SettingValue,
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION, help = "Accepted audiences of service account tokens [default: --service-account-issuer]")]
     pub api_audiences: SettingValue,
+    /// Authorization modes, asked in their order until one allows: `RBAC` (roles and bindings, as in kube-apiserver;
+    /// the written kubeconfig is allowed everything), `AlwaysAllow` (every authenticated user may do everything) or
+    /// `AlwaysDeny`
+    #[arg(long, value_name = "MODE,...", default_value = "AlwaysAllow", action = ArgAction::Append, help_heading = AUTHORIZATION)]
+    pub authorization_mode: SettingValue,
     /// Directory of the CA, the certificates, the kubeconfig and the embedded store; one process at a time may
     /// use it
     #[arg(long, value_name = "DIR", default_value = "./.watchet", help_heading = STORAGE)]

@@ -14,11 +14,16 @@ use rustls_pki_types::pem::PemObject as _;
 use tokio::net::TcpListener;
 
 use crate::admission::PluginConfigurations;
-use crate::auth::{AllowAuthenticated, Authenticator, Authorizer, TokenAuthenticator, TokenFile};
+use crate::auth::rbac::RbacAuthorizer;
+use crate::auth::{
+    AllowAuthenticated, AlwaysDeny, Authenticator, Authorizer, TokenAuthenticator, TokenFile,
+    UnionAuthorizer,
+};
 use crate::builtin::RegistryConfig;
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
+use crate::server::config::authorization::AuthorizationMode;
 use crate::server::config::server_config::{Config, Listen};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::TokenKeys;
@@ -42,6 +47,8 @@ pub(in crate::server) struct Server {
     pub(in crate::server) tokens: Arc<TokenAuthenticator>,
     /// Decides which requests are allowed.
     pub(in crate::server) authorizer: Arc<dyn Authorizer>,
+    /// The authorizer by roles, if that is a part of `authorizer`: it needs the stored roles.
+    pub(in crate::server) rbac: Option<Arc<RbacAuthorizer>>,
     pub(in crate::server) metrics: Arc<Metrics>,
     pub(in crate::server) registry: RegistryConfig,
     pub(in crate::server) controllers: Selection,
@@ -171,6 +178,7 @@ impl Server {
             std::path::absolute(&config.kubeconfig).unwrap_or(config.kubeconfig.clone());
         let text = kubeconfig::render(url, &trust, &pki.admin);
         files::write(&kubeconfig, text.as_bytes(), PRIVATE)?;
+        let (authorizer, rbac) = authorizer(&config.authorization);
         let done = Done {
             new_ca: pki
                 .created
@@ -191,7 +199,8 @@ impl Server {
             insecure,
             storage,
             tokens,
-            authorizer: Arc::new(AllowAuthenticated),
+            authorizer,
+            rbac,
             metrics,
             registry: RegistryConfig {
                 plugin_configurations: material.plugin_configurations,
@@ -249,6 +258,22 @@ impl Material {
             plugin_configurations,
         })
     }
+}
+
+/// Returns the authorizer of `modes`, and the part of it that decides by roles.
+fn authorizer(modes: &[AuthorizationMode]) -> (Arc<dyn Authorizer>, Option<Arc<RbacAuthorizer>>) {
+    let mut rbac = None;
+    let of_modes = modes.iter().map(|mode| match mode {
+        AuthorizationMode::AlwaysAllow => Arc::new(AllowAuthenticated) as Arc<dyn Authorizer>,
+        AuthorizationMode::AlwaysDeny => Arc::new(AlwaysDeny),
+        AuthorizationMode::Rbac => rbac.insert(Arc::new(RbacAuthorizer::new())).clone(),
+    });
+    let mut of_modes: Vec<Arc<dyn Authorizer>> = of_modes.collect();
+    let authorizer = match of_modes.len() {
+        1 => of_modes.remove(0),
+        _ => Arc::new(UnionAuthorizer::new(of_modes)),
+    };
+    (authorizer, rbac)
 }
 
 fn authenticator(

@@ -12,6 +12,7 @@ mod open_error;
 mod open_etcd;
 mod open_storage;
 pub(super) mod quotas;
+mod roles;
 mod run;
 
 pub(super) mod announce;

@@ -16,6 +16,7 @@ use crate::server::process::build::{Done, SecurePort, Server};
 use crate::server::process::files::DataDir;
 use crate::server::process::git_commit::GIT_COMMIT;
 use crate::server::process::quotas::BuiltinQuotas;
+use crate::server::process::roles;
 use crate::server::transport::handler::service_account_router;
 use crate::server::transport::listen;
 use crate::server::transport::service::{Authentication, Service};
@@ -39,7 +40,8 @@ pub(in crate::server) struct Running {
     controllers: Tasks,
     caches: Tasks,
     storage: Tasks,
-    bootstrapped: tokio::sync::watch::Receiver<bool>,
+    /// Become true when everything exists that a first request may need.
+    ready: Vec<tokio::sync::watch::Receiver<bool>>,
     shutdown_grace: Duration,
     _data_dir: DataDir,
 }
@@ -79,6 +81,16 @@ impl Server {
             caches.token(),
         );
         caches.spawn("bootstrap", bootstrap);
+        let mut checks = vec![
+            storage_check(storage),
+            bootstrap_check(bootstrap_seen.clone()),
+        ];
+        let mut ready = vec![bootstrap_seen.clone()];
+        if let Some(rbac) = self.rbac {
+            let has_roles = roles::start(&registry, rbac, bootstrap_seen, &caches);
+            checks.push(roles::check(has_roles.clone()));
+            ready.push(has_roles);
+        }
 
         let controllers = Tasks::new();
         let quotas: Arc<dyn controllers::QuotaCounter> =
@@ -97,10 +109,7 @@ impl Server {
 
         let config = HttpConfig {
             connections: connections.clone(),
-            checks: vec![
-                storage_check(storage),
-                bootstrap_check(bootstrap_seen.clone()),
-            ],
+            checks,
             git_commit: GIT_COMMIT,
             ..HttpConfig::new(self.tokens, self.metrics)
         };
@@ -128,7 +137,7 @@ impl Server {
             controllers,
             caches,
             storage: storage_tasks,
-            bootstrapped: bootstrap_seen,
+            ready,
             shutdown_grace: self.shutdown_grace,
             _data_dir: self.data_dir,
         };
@@ -139,15 +148,8 @@ impl Server {
 impl Running {
     /// Waits until everything a first request may need exists. Cancel safe.
     pub(in crate::server) async fn ready(&self) {
-        // The sender is dropped only after that, or when the server stops.
-        if self
-            .bootstrapped
-            .clone()
-            .wait_for(|done| *done)
-            .await
-            .is_err()
-        {
-            std::future::pending::<()>().await;
+        for part in &self.ready {
+            roles::until_true(part.clone()).await;
         }
     }
 

@@ -80,6 +80,11 @@ impl Kubectl {
             .unwrap_or_else(|error| panic!("kubectl {args:?}: {error}"))
     }
 
+    /// Runs it; its output, or what it says on stderr if it fails.
+    pub(crate) async fn try_run(&self, args: &[&str]) -> Result<String, String> {
+        self.try_with(args, "").await
+    }
+
     /// Runs it to see it fail; what it says on stderr.
     pub(crate) async fn run_failing(&self, args: &[&str]) -> String {
         self.run_failing_with(args, "").await

@@ -8,8 +8,8 @@ use super::configuration::PluginConfigurations;
 use super::plugin::AdmissionPlugin;
 use super::{
     certificates, claim_resize, default_classes, limit_ranger, namespace_lifecycle, node_taint,
-    owner_references, pod_resize, pod_security, priority, resource_quota, runtime_class,
-    service_account, storage_protection, toleration_seconds, topology_labels,
+    owner_references, pod_resize, pod_security, priority, resource_quota, role_escalation,
+    runtime_class, service_account, storage_protection, toleration_seconds, topology_labels,
 };
 
 /// A step of validation, relative to the policies and webhooks.
@@ -36,29 +36,32 @@ impl AdmissionChain {
             plugins.retain(|plugin| enabled.has(plugin.name()));
             plugins
         };
+        let mut plugins: Vec<Box<dyn AdmissionPlugin>> =
+            vec![Box::new(role_escalation::RoleEscalation)];
+        plugins.extend(only_enabled(vec![
+            Box::new(namespace_lifecycle::NamespaceLifecycle),
+            Box::new(limit_ranger::LimitRanger),
+            Box::new(service_account::ServiceAccount),
+            Box::new(node_taint::TaintNodesByCondition),
+            Box::new(pod_security::PodSecurity::new(
+                configurations.pod_security.clone(),
+            )),
+            Box::new(priority::Priority),
+            Box::new(toleration_seconds::DefaultTolerationSeconds),
+            Box::new(default_classes::STORAGE),
+            Box::new(storage_protection::StorageObjectInUseProtection),
+            Box::new(owner_references::OwnerReferencesPermissionEnforcement),
+            Box::new(claim_resize::PersistentVolumeClaimResize),
+            Box::new(runtime_class::RuntimeClass),
+            Box::new(certificates::CertificateApproval),
+            Box::new(certificates::CertificateSigning),
+            Box::new(certificates::CertificateSubjectRestriction),
+            Box::new(default_classes::INGRESS),
+            Box::new(topology_labels::PodTopologyLabels),
+            Box::new(pod_resize::PodResizeValidator),
+        ]));
         Self {
-            plugins: only_enabled(vec![
-                Box::new(namespace_lifecycle::NamespaceLifecycle),
-                Box::new(limit_ranger::LimitRanger),
-                Box::new(service_account::ServiceAccount),
-                Box::new(node_taint::TaintNodesByCondition),
-                Box::new(pod_security::PodSecurity::new(
-                    configurations.pod_security.clone(),
-                )),
-                Box::new(priority::Priority),
-                Box::new(toleration_seconds::DefaultTolerationSeconds),
-                Box::new(default_classes::STORAGE),
-                Box::new(storage_protection::StorageObjectInUseProtection),
-                Box::new(owner_references::OwnerReferencesPermissionEnforcement),
-                Box::new(claim_resize::PersistentVolumeClaimResize),
-                Box::new(runtime_class::RuntimeClass),
-                Box::new(certificates::CertificateApproval),
-                Box::new(certificates::CertificateSigning),
-                Box::new(certificates::CertificateSubjectRestriction),
-                Box::new(default_classes::INGRESS),
-                Box::new(topology_labels::PodTopologyLabels),
-                Box::new(pod_resize::PodResizeValidator),
-            ]),
+            plugins,
             last: only_enabled(vec![Box::new(resource_quota::ResourceQuota::new(
                 configurations.limited_resources.clone(),
             ))]),

@@ -30,6 +30,7 @@ mod pod_security;
 mod priority;
 mod resource_quota;
 mod resources;
+mod role_escalation;
 mod runtime_class;
 mod service_account;
 mod storage_protection;

@@ -114,7 +114,8 @@ impl fmt::Display for PolicyRule {
         f.write_str("{")?;
         let mut separator = "";
         for (name, values) in members.into_iter().filter(|(_, values)| !values.is_empty()) {
-            write!(f, "{separator}{name}:{values:?}")?;
+            let quoted: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
+            write!(f, "{separator}{name}:[{}]", quoted.join(" "))?;
             separator = ", ";
         }
         f.write_str("}")

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::{TryStreamExt as _, stream};
 use serde_json::{Map, Value, json};
 
 use super::resource;
@@ -17,27 +18,44 @@ const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// How often a write is repeated after another client changed the object.
 const ATTEMPTS: usize = 5;
 
+/// How many objects are written at the same time: the embedded store syncs concurrent writes together.
+const CONCURRENT: usize = 64;
+
 /// Creates the default roles and bindings that do not exist. Existing ones get the default rules, subjects, labels and
 /// annotations that they lack; what was added to them stays.
 ///
 /// # Errors
 /// The first read or write that fails. The call can be repeated.
 pub async fn create_default_policy(registry: &Arc<Registry>) -> Result<(), ApiError> {
-    for default in default_policy() {
-        let mut attempt = 1;
-        loop {
-            match reconcile(registry, &default).await {
-                Err(ApiError::Conflict { .. } | ApiError::AlreadyExists { .. })
-                    if attempt < ATTEMPTS =>
-                {
-                    attempt += 1;
-                }
-                Err(error) => return Err(error),
-                Ok(()) => break,
-            }
-        }
+    // The aggregated roles come last: the controller that writes their rules is then permitted to.
+    let is_aggregated = |default: &DefaultObject| default.object.get("aggregationRule").is_some();
+    let (aggregated, others): (Vec<_>, Vec<_>) =
+        default_policy().into_iter().partition(is_aggregated);
+    for objects in [others, aggregated] {
+        stream::iter(objects.into_iter().map(Ok))
+            .try_for_each_concurrent(CONCURRENT, |default| {
+                reconcile_until_done(registry, default)
+            })
+            .await?;
     }
     Ok(())
+}
+
+async fn reconcile_until_done(
+    registry: &Arc<Registry>,
+    default: DefaultObject,
+) -> Result<(), ApiError> {
+    let mut attempt = 1;
+    loop {
+        match reconcile(registry, &default).await {
+            Err(ApiError::Conflict { .. } | ApiError::AlreadyExists { .. })
+                if attempt < ATTEMPTS =>
+            {
+                attempt += 1;
+            }
+            result => return result,
+        }
+    }
 }
 
 fn options() -> WriteOptions {
@@ -90,12 +108,15 @@ async fn reconcile(registry: &Arc<Registry>, default: &DefaultObject) -> Result<
         registry.delete(&target, &delete).await?;
         return create().await.map(drop);
     }
-    let mut wanted = stored_value.clone();
-    complete(&mut wanted, default);
-    if wanted == stored_value {
+    let mut completed = stored_value.clone();
+    complete(&mut completed, default);
+    if completed == stored_value {
         return Ok(());
     }
-    registry.update(&target, wanted, &options).await.map(drop)
+    registry
+        .update(&target, completed, &options)
+        .await
+        .map(drop)
 }
 
 fn same_role(left: &Value, right: &Value) -> bool {

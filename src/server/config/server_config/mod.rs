@@ -12,6 +12,7 @@ use crate::api::parse_go_duration;
 use crate::builtin::RegistryConfig;
 use crate::cacher::CacherConfig;
 use crate::controllers;
+use crate::server::config::authorization::{AuthorizationMode, authorization_modes};
 use crate::server::config::bytes;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting};
 use crate::server::config::flags::Flags;
@@ -38,6 +39,8 @@ pub(in crate::server) struct Config {
     pub token_auth_file: Option<FileSetting>,
     /// The settings of service account tokens.
     pub tokens: TokenConfig,
+    /// `--authorization-mode`
+    pub authorization: Vec<AuthorizationMode>,
     /// The storage of objects.
     pub storage: StorageConfig,
     /// `--etcd-compaction-interval`; zero never compacts.
@@ -156,6 +159,7 @@ impl Config {
             client_ca_file: file(&flags.client_ca_file),
             token_auth_file: file(&flags.token_auth_file),
             tokens: TokenConfig::check(flags)?,
+            authorization: authorization_modes(&flags.authorization_mode)?,
             storage: storage(flags)?,
             compaction_interval: parsed_duration(&flags.etcd_compaction_interval)?,
             registry: RegistryConfig {

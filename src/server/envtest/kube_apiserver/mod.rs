@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use crate::controllers;
 use crate::http;
+use crate::server::config::authorization::AuthorizationMode;
 use crate::server::config::flags::Spec;
 use crate::server::config::server_config::{Config, StorageConfig};
 use crate::server::config::setting_value::{ConfigError, Source};
@@ -25,7 +26,7 @@ const ABOUT: &str = "watchet, called as kube-apiserver: serves the Kubernetes AP
 /// The default of --cert-dir, where a missing serving certificate is created.
 const DEFAULT_CERT_DIR: &str = "/var/run/kubernetes";
 
-/// Values of --authorization-mode.
+/// Values of --authorization-mode. Those that watchet does not have are ignored beside others.
 const AUTHORIZATION_MODES: &[&str] = &[
     "AlwaysAllow",
     "AlwaysDeny",
@@ -110,7 +111,9 @@ impl ApiServer {
     /// Logs requested features that the server does not have.
     pub(in crate::server) fn log_ignored(&self) {
         program::log_ignored(&self.ignored);
-        tracing::info!("no authorization: every authenticated user may do everything");
+        if self.config.authorization == [AuthorizationMode::AlwaysAllow] {
+            tracing::info!("no authorization: every authenticated user may do everything");
+        }
     }
 
     /// Requests the location of the store from --etcd-servers. Blocks until one of them responds.
@@ -162,6 +165,10 @@ fn settings(line: &CommandLine) -> Settings {
             settings.give(&name, value, Source::Flag);
         }
     }
+    let modes = line.value("authorization-mode").unwrap_or_default();
+    let is_supported = |mode: &&str| AuthorizationMode::of_name(mode).is_some();
+    let modes: Vec<&str> = modes.split(',').filter(is_supported).collect();
+    settings.give("authorization-mode", modes.join(","), Source::Flag);
     settings.give("storage", "etcd", Source::Flag);
     for (name, setting) in [("v", "log-level"), ("logging-format", "log-format")] {
         if let Some(value) = line.value(name) {
@@ -234,13 +241,6 @@ fn check_authorization(
         return refuse(format!(
             "authorization-mode {modes:?} has mode specified more than once"
         ));
-    }
-    if has("AlwaysDeny") {
-        return refuse(
-            "--authorization-mode \"AlwaysDeny\" is not supported: every authenticated user may do \
-             everything"
-                .to_owned(),
-        );
     }
     for (mode, file, called) in [
         ("ABAC", "authorization-policy-file", "policy"),

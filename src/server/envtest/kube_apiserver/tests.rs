@@ -40,6 +40,7 @@ fn the_flags_of_envtest_are_accepted() {
     assert_eq!(config.data_dir, dir.path());
     assert!(!config.registry.plugins.has("ServiceAccount"));
     assert!(config.registry.plugins.has("Priority"));
+    assert_eq!(config.authorization, [AuthorizationMode::Rbac]);
     let certificate = config.serving_certificate.as_ref().unwrap();
     assert_eq!(
         certificate.certificate.path,
@@ -138,10 +139,6 @@ fn contradictory_flags_are_errors() {
         (
             &[etcd, "--authorization-mode=Node,RBAC,Node"],
             "authorization-mode [\"Node\", \"RBAC\", \"Node\"] has mode specified more than once",
-        ),
-        (
-            &[etcd, "--authorization-mode=AlwaysDeny"],
-            "--authorization-mode \"AlwaysDeny\" is not supported",
         ),
         (
             &[etcd, "--authorization-mode=Webhook"],
