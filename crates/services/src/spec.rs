@@ -60,7 +60,7 @@ pub(crate) fn is_foreign(spec: &Fields) -> bool {
 }
 
 /// Copies the allocated fields of `old` that `new` does not have, and removes those that the type of `new` does not use.
-pub fn carry_on(old: &Fields, new: &mut Fields) {
+pub fn patch_allocated_values(old: &Fields, new: &mut Fields) {
     let (Some(old), Some(new)) = (
         object(old, "spec"),
         new.get_mut("spec").and_then(Value::as_object_mut),
@@ -68,7 +68,7 @@ pub fn carry_on(old: &Fields, new: &mut Fields) {
         return;
     };
     follow_change(old, new);
-    drop_useless(old, new);
+    drop_type_dependent_fields(old, new);
     if has_cluster_ip(old) && has_cluster_ip(new) {
         if is_unset(new, "clusterIP") && list(new, "clusterIPs").is_empty() {
             for member in ["clusterIP", "clusterIPs"] {
@@ -123,7 +123,7 @@ fn follow_change(old: &Fields, new: &mut Fields) {
 }
 
 /// Removes the fields that the new type does not use and that the client has left unchanged.
-fn drop_useless(old: &Fields, new: &mut Fields) {
+fn drop_type_dependent_fields(old: &Fields, new: &mut Fields) {
     let same = |member: &str, new: &Fields| old.get(member) == new.get(member);
     if has_cluster_ip(old) && !has_cluster_ip(new) && same("clusterIP", new) {
         for member in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -164,7 +164,7 @@ mod tests {
     fn carried(old: Value, new: Value) -> Value {
         let old = json!({ "spec": old });
         let mut new = json!({ "spec": new });
-        carry_on(old.as_object().unwrap(), new.as_object_mut().unwrap());
+        patch_allocated_values(old.as_object().unwrap(), new.as_object_mut().unwrap());
         new["spec"].take()
     }
 
