@@ -88,7 +88,7 @@ pub fn quota_footprint(resource: &Resource, object: &Object) -> Option<u64> {
 /// status is greater than the counted usage.
 ///
 /// When a request is charged, its object is not stored yet and cannot be counted. So the status is lowered only by the
-/// part that it already contained [`IN_FLIGHT`] ago; `baseline` has that status from the previous call.
+/// part that it already contained `IN_FLIGHT` ago; `baseline` has that status from the previous call.
 ///
 /// # Errors
 /// An object cannot be read, or the status cannot be written: 409 if requests charge the quota again and again.
