@@ -18,7 +18,7 @@ pub const SYSTEM_UNSECURED: &str = "system:unsecured";
 
 /// A request's user, as Kubernetes' `user.Info`; an extension of every HTTP request, in an `Arc`.
 /// It serializes as `UserInfo` of `authentication.k8s.io`, for reviews and webhooks.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct UserInfo {
     /// The name, e.g. `kubernetes-admin` or `system:anonymous`.
     #[serde(rename = "username", skip_serializing_if = "String::is_empty")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use watchet_api::{FieldSelector, LabelSelector, Status, StatusDetails, UserInfo};
 
 /// A request, as upstream's `authorizer.Attributes`: a verb on a resource, or on a path.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Attributes {
     /// The user.
     pub user: Arc<UserInfo>,

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::Serialize;
+use tokio::sync::Notify;
 
 use super::attributes::Attributes;
 use watchet_api::UserInfo;
@@ -87,6 +89,10 @@ pub struct NonResourceRule {
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Decides on a request. An authorizer that fails returns [`Decision::NoOpinion`] with the error.
     async fn authorize(&self, attributes: &Attributes) -> Decision;
+
+    /// Notifies `changed`, by [`Notify::notify_one`], after each change that may change decisions, until the last
+    /// reference to it is dropped. The default does nothing: decisions never change.
+    fn notify_changes(&self, _changed: &Arc<Notify>) {}
 
     /// Returns the rules of a user in a namespace, for a `SelfSubjectRulesReview`.
     async fn rules(&self, _user: &UserInfo, _namespace: &str) -> SubjectRules {

@@ -48,6 +48,15 @@ impl ImpersonationError {
     }
 }
 
+/// The user that a request acts as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Impersonation {
+    /// The impersonated user, or the authenticated one.
+    pub user: Arc<UserInfo>,
+    /// What the authenticated user must be allowed in order to act as `user`; empty without impersonation.
+    pub permissions: Vec<Attributes>,
+}
+
 /// Returns the user to act as: the impersonated one if the headers have one, else `user`.
 ///
 /// # Errors
@@ -56,7 +65,7 @@ pub async fn impersonate(
     authorizer: &dyn Authorizer,
     user: &Arc<UserInfo>,
     headers: &HeaderMap,
-) -> Result<Arc<UserInfo>, ImpersonationError> {
+) -> Result<Impersonation, ImpersonationError> {
     // Cheap, because every request passes here.
     let is_requested = headers.keys().any(|key| key.as_str().starts_with(ANY));
     let requested = match is_requested {
@@ -64,16 +73,23 @@ pub async fn impersonate(
         false => None,
     };
     let Some(requested) = requested else {
-        return Ok(Arc::clone(user));
+        return Ok(Impersonation {
+            user: Arc::clone(user),
+            permissions: Vec::new(),
+        });
     };
-    for attributes in permissions(user, &requested) {
-        let decision = authorizer.authorize(&attributes).await;
+    let permissions = permissions(user, &requested);
+    for attributes in &permissions {
+        let decision = authorizer.authorize(attributes).await;
         if !decision.is_allowed() {
             let status = attributes.forbidden(decision.reason());
             return Err(ImpersonationError::Forbidden(Box::new(status)));
         }
     }
-    Ok(Arc::new(complete(requested)))
+    Ok(Impersonation {
+        user: Arc::new(complete(requested)),
+        permissions,
+    })
 }
 
 /// Returns what `user` must be allowed to do in order to act as the `requested` user, in upstream's order.
@@ -218,7 +234,7 @@ mod tests {
         let impersonated = impersonate(&AllowAuthenticated, &Arc::new(user), &headers(lines))
             .now_or_never()
             .unwrap();
-        impersonated.map(|user| UserInfo::clone(&user))
+        impersonated.map(|impersonation| UserInfo::clone(&impersonation.user))
     }
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -307,8 +323,11 @@ mod tests {
         let user = Arc::new(admin());
         let authorizer = Recorder::default();
         let impersonated = impersonate(&authorizer, &user, &headers(&lines)).await;
-        assert_eq!(impersonated.unwrap().groups, ["dev", SYSTEM_AUTHENTICATED]);
+        let impersonation = impersonated.unwrap();
+        let groups = &impersonation.user.groups;
+        assert_eq!(*groups, ["dev", SYSTEM_AUTHENTICATED]);
         let seen = authorizer.seen.into_inner();
+        assert_eq!(impersonation.permissions, seen);
         let seen: Vec<String> = seen
             .iter()
             .map(|a| {

@@ -64,6 +64,7 @@ pub mod rbac;
 mod union;
 
 mod authenticator;
+mod credential;
 pub mod impersonation;
 mod object_reader;
 mod service_account;
@@ -75,8 +76,9 @@ pub mod websocket_token;
 pub use allow_authenticated::AllowAuthenticated;
 pub use always_deny::AlwaysDeny;
 pub use attributes::Attributes;
-pub use authenticator::{Authenticator, PeerCertificate, Unauthorized};
+pub use authenticator::{AuthenticatedRequest, Authenticator, PeerCertificate, Unauthorized};
 pub use authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
+pub use credential::Credential;
 pub use object_reader::{Freshness, ObjectReadError, ObjectReader};
 pub use service_account::{
     Claims, DEFAULT_ISSUER, InvalidKeys, KubernetesClaims, Reference, ServiceAccountToken,
@@ -84,5 +86,5 @@ pub use service_account::{
 };
 pub use token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 pub use token_error::InvalidToken;
-pub use token_file::{InvalidTokenFile, TokenFile};
+pub use token_file::{InvalidTokenFile, TokenDigest, TokenFile};
 pub use union::UnionAuthorizer;

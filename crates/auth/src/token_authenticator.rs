@@ -2,23 +2,30 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
+
 use super::service_account::{ServiceAccountToken, TokenIssuer};
 use super::token_error::InvalidToken;
-use super::token_file::TokenFile;
+use super::token_file::{TokenDigest, TokenFile};
 use watchet_api::UserInfo;
 
 /// Authenticates bearer tokens.
 #[derive(Debug)]
 pub struct TokenAuthenticator {
-    token_file: Option<TokenFile>,
+    token_file: ArcSwapOption<TokenFile>,
     issuer: TokenIssuer,
 }
 
 /// The result of authenticating a bearer token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthenticatedToken {
-    /// The token of this user.
-    User(Arc<UserInfo>),
+    /// A token of the token file.
+    Static {
+        /// The user of the token.
+        user: Arc<UserInfo>,
+        /// The digest of the token.
+        digest: TokenDigest,
+    },
     /// A service account token with a valid signature. [`ServiceAccountToken::validate`] checks the
     /// objects that it refers to.
     ServiceAccount(Box<ServiceAccountToken>),
@@ -34,7 +41,20 @@ impl Default for TokenAuthenticator {
 impl TokenAuthenticator {
     /// Creates an authenticator of the tokens in `token_file`, and of those that `issuer` verifies.
     pub fn new(token_file: Option<TokenFile>, issuer: TokenIssuer) -> Self {
-        Self { token_file, issuer }
+        Self {
+            token_file: ArcSwapOption::from(token_file.map(Arc::new)),
+            issuer,
+        }
+    }
+
+    /// Accepts the tokens of `token_file` from now on, and no longer those of the previous file.
+    pub fn replace_token_file(&self, token_file: TokenFile) {
+        self.token_file.store(Some(Arc::new(token_file)));
+    }
+
+    /// Returns the user of the token in the token file that has this digest.
+    pub fn static_user(&self, digest: TokenDigest) -> Option<Arc<UserInfo>> {
+        self.token_file.load().as_ref()?.user(digest)
     }
 
     /// Returns the issuer of service account tokens.
@@ -51,11 +71,12 @@ impl TokenAuthenticator {
         token: &str,
         audiences: &[String],
     ) -> Result<AuthenticatedToken, InvalidToken> {
-        if let Some(user) = self.token_file.as_ref().and_then(|file| file.user(token)) {
+        let digest = TokenDigest::new(token);
+        if let Some(user) = self.static_user(digest) {
             let own = self.issuer.audiences();
             // Tokens of the file have no audiences: they are for this server.
             return match audiences.is_empty() || audiences.iter().any(|one| own.contains(one)) {
-                true => Ok(AuthenticatedToken::User(user)),
+                true => Ok(AuthenticatedToken::Static { user, digest }),
                 false => Err(InvalidToken::Unknown),
             };
         }

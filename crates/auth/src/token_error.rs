@@ -29,6 +29,9 @@ pub enum InvalidToken {
     /// The service account or an object that the token is bound to was deleted or replaced.
     #[error("{0}")]
     Invalidated(String),
+    /// The service account or an object that the token is bound to cannot be read, so the token was not checked.
+    #[error("{0}")]
+    Unverified(String),
 }
 
 impl InvalidToken {

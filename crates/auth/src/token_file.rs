@@ -1,19 +1,33 @@
 //! Bearer tokens from upstream's CSV file: `token,user,uid[,"group1,group2"]`.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use sha2::{Digest as _, Sha256};
 
 use watchet_api::UserInfo;
 
+/// The salt of the digests of this process.
+static SALT: LazyLock<uuid::Uuid> = LazyLock::new(uuid::Uuid::new_v4);
+
+/// The salted SHA-256 digest of a token, by which its file finds it. The timing of a lookup depends on digests only,
+/// which a client can neither choose nor know, so no constant-time comparison is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    /// Returns the digest of `token`.
+    pub fn new(token: &str) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(SALT.as_bytes());
+        hasher.update(token);
+        Self(hasher.finalize().into())
+    }
+}
+
 /// The accepted tokens and their users.
-///
-/// Keyed by a salted digest: the timing of a lookup depends on digests only, which a client can
-/// neither choose nor know, so no constant-time comparison is needed.
 pub struct TokenFile {
-    salt: [u8; 16],
-    users: HashMap<[u8; 32], Arc<UserInfo>>,
+    users: HashMap<TokenDigest, Arc<UserInfo>>,
 }
 
 impl std::fmt::Debug for TokenFile {
@@ -39,7 +53,6 @@ impl TokenFile {
     /// A line is not a valid record, or has the token of an earlier line with another user.
     pub fn parse(text: &str) -> Result<Self, InvalidTokenFile> {
         let mut file = Self {
-            salt: *uuid::Uuid::new_v4().as_bytes(),
             users: HashMap::new(),
         };
         for (index, line) in text.lines().enumerate() {
@@ -52,7 +65,7 @@ impl TokenFile {
                 continue;
             }
             let (token, user) = record(line).map_err(invalid)?;
-            let digest = file.digest(&token);
+            let digest = TokenDigest::new(&token);
             if file.users.insert(digest, Arc::new(user)).is_some() {
                 return Err(invalid(
                     "the token is that of an earlier line: give each user a different one",
@@ -62,16 +75,9 @@ impl TokenFile {
         Ok(file)
     }
 
-    fn digest(&self, token: &str) -> [u8; 32] {
-        let mut hasher = Sha256::new();
-        hasher.update(self.salt);
-        hasher.update(token);
-        hasher.finalize().into()
-    }
-
-    /// Returns the user of `token`.
-    pub fn user(&self, token: &str) -> Option<Arc<UserInfo>> {
-        self.users.get(&self.digest(token)).cloned()
+    /// Returns the user of the token with this digest.
+    pub fn user(&self, token: TokenDigest) -> Option<Arc<UserInfo>> {
+        self.users.get(&token).cloned()
     }
 }
 
@@ -138,17 +144,17 @@ mod tests {
             "t1,jane,u1,\"dev,ops\"\r\n# a comment\n\nt2, joe ,u2\n\"t\"\"3\",kim,u3,dev\n",
         )
         .unwrap();
-        let jane = file.user("t1").unwrap();
+        let jane = file.user(TokenDigest::new("t1")).unwrap();
         assert_eq!((jane.name.as_str(), jane.uid.as_str()), ("jane", "u1"));
         assert_eq!(jane.groups, ["dev", "ops", "system:authenticated"]);
-        assert_eq!(file.user("t2").unwrap().name, "joe");
-        assert_eq!(file.user("t2").unwrap().groups, ["system:authenticated"]);
+        assert_eq!(file.user(TokenDigest::new("t2")).unwrap().name, "joe");
+        assert_eq!(file.user(TokenDigest::new("t2")).unwrap().groups, ["system:authenticated"]);
         assert_eq!(
-            file.user("t\"3").unwrap().groups,
+            file.user(TokenDigest::new("t\"3")).unwrap().groups,
             ["dev", "system:authenticated"]
         );
         for wrong in ["", "t", "t11", "jane", "# a comment"] {
-            assert_eq!(file.user(wrong), None, "{wrong:?}");
+            assert_eq!(file.user(TokenDigest::new(wrong)), None, "{wrong:?}");
         }
     }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::sync::Notify;
 
 use crate::attributes::Attributes;
 use crate::authorizer::{Authorizer, Decision, SubjectRules};
@@ -33,6 +34,12 @@ impl Authorizer for UnionAuthorizer {
             }
         }
         Decision::NoOpinion(reasons.join("\n").into())
+    }
+
+    fn notify_changes(&self, changed: &Arc<Notify>) {
+        for authorizer in &self.0 {
+            authorizer.notify_changes(changed);
+        }
     }
 
     async fn rules(&self, user: &UserInfo, namespace: &str) -> SubjectRules {

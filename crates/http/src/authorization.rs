@@ -11,7 +11,8 @@ use crate::request::query::Query;
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 use watchet_api::UserInfo;
 use watchet_auth::impersonation::{self, ImpersonationError};
-use watchet_auth::{Attributes, Authorizer};
+use crate::watch_access::Requirements;
+use watchet_auth::{Attributes, Authorizer, Credential};
 use watchet_registry::path_segment_problems;
 
 impl From<ImpersonationError> for HttpError {
@@ -20,7 +21,8 @@ impl From<ImpersonationError> for HttpError {
     }
 }
 
-/// Replaces the user in the extensions of the request by the impersonated one, and calls `authorizer`.
+/// Replaces the user in the extensions of the request by the impersonated one, and calls `authorizer`. The extensions
+/// of a watch get its [`Requirements`].
 ///
 /// # Errors
 /// 403 if the impersonation or the request is not allowed; 400 if the impersonation is invalid.
@@ -31,16 +33,23 @@ pub(crate) async fn authorize(
 ) -> Result<(), HttpError> {
     let user = parts.extensions.get::<Arc<UserInfo>>().cloned();
     let user = user.unwrap_or_default();
-    let user = impersonation::impersonate(authorizer, &user, &parts.headers).await?;
-    let attributes = attributes(Arc::clone(&user), parts, info);
-    parts.extensions.insert(user);
+    let impersonation = impersonation::impersonate(authorizer, &user, &parts.headers).await?;
+    let attributes = attributes(Arc::clone(&impersonation.user), parts, info);
+    parts.extensions.insert(impersonation.user);
     let decision = authorizer.authorize(&attributes).await;
-    match decision.is_allowed() {
-        true => Ok(()),
-        false => Err(HttpError::Denied(Box::new(
-            attributes.forbidden(decision.reason()),
-        ))),
+    if !decision.is_allowed() {
+        let status = attributes.forbidden(decision.reason());
+        return Err(HttpError::Denied(Box::new(status)));
     }
+    if matches!(info, Ok(RequestInfo::Resource(request)) if request.verb == Some(Verb::Watch)) {
+        let requirements = Requirements {
+            credential: parts.extensions.remove::<Credential>(),
+            impersonation: impersonation.permissions,
+            request: attributes,
+        };
+        parts.extensions.insert(requirements);
+    }
+    Ok(())
 }
 
 /// Returns the attributes of a request. A path that is invalid, and therefore never served, is no resource

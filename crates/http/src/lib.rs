@@ -10,6 +10,7 @@
 //! response   headers, statuses, objects, lists and watches as bodies
 //! protobuf   bodies in protobuf
 //! state      what all requests share; config: its limits
+//! watch_access  ends watches whose client loses access
 //! ```
 //!
 //! # Example
@@ -63,6 +64,7 @@ mod response;
 mod serve;
 mod state;
 mod verbs;
+mod watch_access;
 
 #[cfg(test)]
 mod test_objects;
@@ -82,7 +84,7 @@ pub use response::websocket::is_upgrade as is_websocket_upgrade;
 use state::HttpState;
 
 /// Returns the API as an axum router. Unknown paths get a 404 `Status`. `server` authenticates requests and
-/// adds the user as an extension, an `Arc<UserInfo>`; the router calls the registry's authorizer for every
+/// adds the user as an extension, an `Arc<UserInfo>`, and its credential, a `Credential`; the router calls the registry's authorizer for every
 /// request.
 pub fn router(registry: Arc<Registry>, config: HttpConfig) -> axum::Router {
     let state = Arc::new(HttpState::new(registry, config));

@@ -8,6 +8,7 @@ use crate::config::HttpConfig;
 use crate::endpoints::failing_checks::FailingChecks;
 use crate::endpoints::openapi::Documents;
 use crate::protobuf::Schema;
+use crate::watch_access::WatchAccessMonitor;
 use watchet_registry::Registry;
 
 /// State shared by all requests.
@@ -27,6 +28,8 @@ pub(crate) struct HttpState {
     pub(crate) reads: Arc<Semaphore>,
     /// The permits of writes.
     pub(crate) writes: Arc<Semaphore>,
+    /// The access of the open watches.
+    pub(crate) watch_access: Arc<WatchAccessMonitor>,
 }
 
 impl HttpState {
@@ -37,6 +40,10 @@ impl HttpState {
             writes: Arc::new(Semaphore::new(config.writes_in_flight_max)),
             failing_checks: FailingChecks::default(),
             openapi: Documents::default(),
+            watch_access: Arc::new(WatchAccessMonitor::new(
+                Arc::clone(registry.authorizer()),
+                config.connections.clone(),
+            )),
             protobuf: Arc::new(Schema::new(registry.types().clone())),
             registry,
             config,

@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::UserInfo;
 use crate::auth::{
-    AuthenticatedToken, Authenticator, PeerCertificate, ServiceAccountToken, Unauthorized,
+    AuthenticatedRequest, Authenticator, Credential, ObjectReader, PeerCertificate, ServiceAccountToken, Unauthorized,
     websocket_token,
 };
 use crate::builtin::TokenObjects;
@@ -53,24 +53,26 @@ pub(in crate::server) fn service_account_router(
     registry: Arc<Registry>,
     router: axum::Router,
 ) -> axum::Router {
+    let objects: Arc<dyn ObjectReader> = Arc::new(TokenObjects(registry));
     axum::Router::new().fallback(move |mut request: Request<Body>| {
-        let (registry, router) = (registry.clone(), TowerToHyperService::new(router.clone()));
+        let (objects, router) = (objects.clone(), TowerToHyperService::new(router.clone()));
         async move {
             let token = request
                 .extensions_mut()
                 .remove::<Box<ServiceAccountToken>>();
-            let user = match &token {
-                Some(token) => token
-                    .validate(&TokenObjects(&registry))
-                    .await
-                    .map_err(|error| {
-                        Unauthorized::new(format!("token of a service account: {error}"))
-                    }),
+            let user = match token {
+                Some(token) => match token.validate(&*objects).await {
+                    Ok(user) => Ok((user, Credential::ServiceAccount { token, objects })),
+                    Err(error) => Err(Unauthorized::new(format!(
+                        "token of a service account: {error}"
+                    ))),
+                },
                 None => Err(Unauthorized::new("no credentials")),
             };
             match user {
-                Ok(user) => {
+                Ok((user, credential)) => {
                     request.extensions_mut().insert(Arc::new(user));
+                    request.extensions_mut().insert(credential);
                     let result = hyper::service::Service::call(&router, request).await;
                     result.unwrap_or_else(|never| match never {})
                 }
@@ -123,11 +125,14 @@ impl Handler {
         let authenticated = authenticated
             .map_err(|unauthorized| Box::new(unauthorized_response(&unauthorized, request)))?;
         match authenticated {
-            AuthenticatedToken::User(user) => {
+            AuthenticatedRequest::User { user, credential } => {
                 request.extensions_mut().insert(user);
+                if let Some(credential) = credential {
+                    request.extensions_mut().insert(credential);
+                }
                 Ok(&self.router)
             }
-            AuthenticatedToken::ServiceAccount(token) => {
+            AuthenticatedRequest::ServiceAccount(token) => {
                 request.extensions_mut().insert(token);
                 Ok(service_accounts)
             }
@@ -138,7 +143,7 @@ impl Handler {
         &self,
         authenticator: &Authenticator,
         request: &mut Request<Body>,
-    ) -> Result<AuthenticatedToken, Unauthorized> {
+    ) -> Result<AuthenticatedRequest, Unauthorized> {
         if http_layer::is_websocket_upgrade(request.headers()) {
             websocket_token::take(request.headers_mut())?;
         }

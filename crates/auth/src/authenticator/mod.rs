@@ -10,6 +10,8 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::allow_authenticated::PUBLIC_PATHS;
+use super::credential::Credential;
+use super::service_account::ServiceAccountToken;
 use super::token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 use watchet_api::{Status, UserInfo};
 
@@ -34,6 +36,21 @@ pub enum PeerCertificate {
     },
     /// The certificate is invalid, for this reason.
     Invalid(Arc<str>),
+}
+
+/// An authenticated request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuthenticatedRequest {
+    /// The request of this user.
+    User {
+        /// The user.
+        user: Arc<UserInfo>,
+        /// The credential; `None` if the user is anonymous.
+        credential: Option<Credential>,
+    },
+    /// A request with a service account token that has a valid signature. [`ServiceAccountToken::validate`] checks the
+    /// objects that it refers to, and returns its user.
+    ServiceAccount(Box<ServiceAccountToken>),
 }
 
 /// 401: a credential is missing or invalid. The reason is only logged.
@@ -111,10 +128,13 @@ impl Authenticator {
         path: &str,
         headers: &HeaderMap,
         now: UnixTime,
-    ) -> Result<AuthenticatedToken, Unauthorized> {
+    ) -> Result<AuthenticatedRequest, Unauthorized> {
         let rejected = match peer {
             PeerCertificate::Valid { user, expires } if now.as_secs() <= expires.unsigned_abs() => {
-                return Ok(AuthenticatedToken::User(Arc::clone(user)));
+                return Ok(AuthenticatedRequest::User {
+                    user: Arc::clone(user),
+                    credential: Some(Credential::ClientCertificate { expires: *expires }),
+                });
             }
             PeerCertificate::Valid { .. } => Some("the client certificate has expired".into()),
             PeerCertificate::Invalid(reason) => Some(format!("client certificate: {reason}")),
@@ -125,7 +145,16 @@ impl Authenticator {
         let authorization = authorization.map(|value| String::from_utf8_lossy(value.as_bytes()));
         let token = authorization.as_deref().and_then(bearer_token);
         let rejected = match token.map(|token| self.tokens.authenticate(token, &[])) {
-            Some(Ok(authenticated)) => return Ok(authenticated),
+            Some(Ok(AuthenticatedToken::Static { user, digest })) => {
+                let tokens = Arc::clone(&self.tokens);
+                return Ok(AuthenticatedRequest::User {
+                    user,
+                    credential: Some(Credential::StaticToken { digest, tokens }),
+                });
+            }
+            Some(Ok(AuthenticatedToken::ServiceAccount(token))) => {
+                return Ok(AuthenticatedRequest::ServiceAccount(token));
+            }
             Some(Err(error)) => Some(format!("bearer token: {error}")),
             None => rejected,
         };
@@ -133,7 +162,10 @@ impl Authenticator {
             return Err(Unauthorized::new(reason));
         }
         match PUBLIC_PATHS.contains(&path) {
-            true => Ok(AuthenticatedToken::User(Arc::new(UserInfo::anonymous()))),
+            true => Ok(AuthenticatedRequest::User {
+                user: Arc::new(UserInfo::anonymous()),
+                credential: None,
+            }),
             false => Err(Unauthorized::new("no credentials")),
         }
     }

@@ -46,10 +46,10 @@ fn authenticator(ca: &Ca, tokens: &str) -> Authenticator {
 }
 
 /// Returns the user of an authenticated request, if it needs no further check.
-fn known(authenticated: Result<AuthenticatedToken, Unauthorized>) -> Option<Arc<UserInfo>> {
+fn known(authenticated: Result<AuthenticatedRequest, Unauthorized>) -> Option<Arc<UserInfo>> {
     match authenticated {
-        Ok(AuthenticatedToken::User(user)) => Some(user),
-        Ok(AuthenticatedToken::ServiceAccount(token)) => panic!("{token:?}"),
+        Ok(AuthenticatedRequest::User { user, .. }) => Some(user),
+        Ok(AuthenticatedRequest::ServiceAccount(token)) => panic!("{token:?}"),
         Err(Unauthorized(_)) => None,
     }
 }

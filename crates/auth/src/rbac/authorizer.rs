@@ -1,10 +1,11 @@
 //! `RbacAuthorizer`: decides by the present `RoleIndex`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::objects::{InvalidRbacObject, RbacChange, RbacKind, RbacObjects};
 use super::policy_rule::PolicyRule;
@@ -21,6 +22,8 @@ pub struct RbacAuthorizer {
     index: ArcSwap<RoleIndex>,
     /// Locked while they are changed.
     objects: Mutex<RbacObjects>,
+    /// Notified after each change.
+    subscribers: Mutex<Vec<Weak<Notify>>>,
 }
 
 impl RbacAuthorizer {
@@ -62,7 +65,16 @@ impl RbacAuthorizer {
         let errors = errors.collect();
         // Stored under the lock, so that an older index never replaces a newer one.
         self.index.store(Arc::new(RoleIndex::new(&objects)));
+        drop(objects);
+        self.notify();
         errors
+    }
+
+    fn notify(&self) {
+        self.subscribers.lock().retain(|subscriber| {
+            let subscriber = subscriber.upgrade();
+            subscriber.inspect(|changed| changed.notify_one()).is_some()
+        });
     }
 
     /// Returns the rules of a user everywhere and in `namespace`, each once, and the errors of roles that do not exist.
@@ -118,6 +130,10 @@ impl Authorizer for RbacAuthorizer {
             }
         }
         Decision::NoOpinion(describe(&errors).into())
+    }
+
+    fn notify_changes(&self, changed: &Arc<Notify>) {
+        self.subscribers.lock().push(Arc::downgrade(changed));
     }
 
     async fn rules(&self, user: &UserInfo, namespace: &str) -> SubjectRules {

@@ -26,7 +26,7 @@ pub struct Claims {
 }
 
 /// The private claim `kubernetes.io`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KubernetesClaims {
     /// The namespace of the service account, of the pod and of the secret.
     pub namespace: String,
@@ -44,7 +44,7 @@ pub struct KubernetesClaims {
 }
 
 /// A reference to one object; another object of the same name has another uid.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Reference {
     /// The name.
     pub name: String,

@@ -17,7 +17,7 @@ use crate::token_error::InvalidToken;
 /// The issuer if none is configured, as upstream's tools choose.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The tolerated difference of clocks, in seconds.
-const LEEWAY_SECONDS: u64 = 60;
+const LEEWAY_SECONDS: u32 = 60;
 /// The maximum length of a token in bytes.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 
@@ -113,6 +113,7 @@ impl TokenIssuer {
                 kubernetes: claims.kubernetes,
                 token_id: claims.jti,
                 audiences,
+                accepted_until: Some(claims.exp.saturating_add(LEEWAY_SECONDS.into())),
                 secret_token: None,
             }),
             Err(InvalidToken::Unknown) => {
@@ -121,6 +122,7 @@ impl TokenIssuer {
                     kubernetes,
                     token_id: String::new(),
                     audiences,
+                    accepted_until: None,
                     secret_token: Some(SecretToken(token.to_owned())),
                 })
             }
@@ -193,7 +195,7 @@ impl TokenIssuer {
         let named = |key: &&VerifyingKey| key_id.is_none_or(|id| id == key.id);
         for key in self.verifying.values().filter(named) {
             let mut validation = Validation::new(key.algorithm);
-            validation.leeway = LEEWAY_SECONDS;
+            validation.leeway = LEEWAY_SECONDS.into();
             validation.validate_nbf = true;
             // Compared later: the error has the audiences, and several are accepted.
             validation.validate_aud = false;

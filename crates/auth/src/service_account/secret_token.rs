@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::claims::{KubernetesClaims, Reference, user_name};
-use crate::object_reader::{Freshness, ObjectReader};
+use crate::object_reader::{Freshness, ObjectReadError, ObjectReader};
 use crate::token_error::InvalidToken;
 use watchet_api::Object;
 
@@ -59,7 +59,7 @@ impl Claims {
 }
 
 /// The text of a token that must be stored in its Secret. `Debug` does not print it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct SecretToken(pub(super) String);
 
 impl fmt::Debug for SecretToken {
@@ -71,7 +71,7 @@ impl fmt::Debug for SecretToken {
 /// Checks that the Secret exists and has the token, and records this use.
 ///
 /// # Errors
-/// [`InvalidToken::Invalidated`]
+/// [`InvalidToken::Invalidated`] or [`InvalidToken::Unverified`]
 pub(super) async fn check(
     objects: &dyn ObjectReader,
     namespace: &str,
@@ -86,7 +86,8 @@ pub(super) async fn check(
             .await;
         last = match secret {
             Ok(secret) => check_secret(&secret, token).map(|()| secret),
-            Err(_) => Err(InvalidToken::invalidated()),
+            Err(ObjectReadError::NotFound(_)) => Err(InvalidToken::invalidated()),
+            Err(ObjectReadError::Failed(error)) => Err(InvalidToken::Unverified(error)),
         };
         if last.is_ok() {
             break;

@@ -17,7 +17,7 @@ const DELETION_LEEWAY: SignedDuration = SignedDuration::from_secs(60);
 const SERVICE_ACCOUNT: &str = "service account";
 
 /// A service account token with a valid signature.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServiceAccountToken {
     /// The account and the bound objects.
     pub kubernetes: KubernetesClaims,
@@ -25,6 +25,8 @@ pub struct ServiceAccountToken {
     pub token_id: String,
     /// Those of the requested audiences that the token is for.
     pub audiences: Vec<String>,
+    /// Until when the token is accepted, in Unix seconds; `None` for one that is stored in a Secret.
+    pub(crate) accepted_until: Option<i64>,
     /// The token itself, if it must be stored in a Secret.
     pub(super) secret_token: Option<SecretToken>,
 }
@@ -36,6 +38,7 @@ impl ServiceAccountToken {
             kubernetes,
             token_id: String::new(),
             audiences: Vec::new(),
+            accepted_until: None,
             secret_token: None,
         }
     }
@@ -44,7 +47,7 @@ impl ServiceAccountToken {
     /// storage before it rejects a token, because a cache may be behind.
     ///
     /// # Errors
-    /// [`InvalidToken::Invalidated`]
+    /// [`InvalidToken::Invalidated`] or [`InvalidToken::Unverified`]
     pub async fn validate(&self, objects: &dyn ObjectReader) -> Result<UserInfo, InvalidToken> {
         let claims = &self.kubernetes;
         let namespace = Some(claims.namespace.as_str());
@@ -68,6 +71,12 @@ impl ServiceAccountToken {
             check_object(objects, "nodes", None, node, "node").await?;
         }
         Ok(self.user())
+    }
+
+    /// Returns until when the token is accepted, in Unix seconds: after its expiry, by the tolerated difference of
+    /// clocks. `None` for a token without expiry, which is stored in a Secret.
+    pub fn accepted_until(&self) -> Option<i64> {
+        self.accepted_until
     }
 
     fn user(&self) -> UserInfo {
@@ -125,7 +134,8 @@ async fn check_object(
         Err(ObjectReadError::NotFound(_)) if kind != SERVICE_ACCOUNT => {
             Err(InvalidToken::invalidated())
         }
-        Err(error) => Err(InvalidToken::Invalidated(error.to_string())),
+        Err(ObjectReadError::NotFound(error)) => Err(InvalidToken::Invalidated(error)),
+        Err(ObjectReadError::Failed(error)) => Err(InvalidToken::Unverified(error)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Gives authentication access to the objects that service account tokens refer to, and records the use of
 //! tokens that are stored in Secrets.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -19,10 +20,10 @@ const TRACKING_NAMESPACE: &str = "kube-system";
 
 /// Reads the objects that service account tokens refer to from a registry.
 #[derive(Debug, Clone, Copy)]
-pub struct TokenObjects<'a>(pub &'a Registry);
+pub struct TokenObjects<R>(pub R);
 
 #[async_trait]
-impl ObjectReader for TokenObjects<'_> {
+impl<R: Deref<Target = Registry> + Send + Sync> ObjectReader for TokenObjects<R> {
     async fn read(
         &self,
         resource: &str,
@@ -30,7 +31,7 @@ impl ObjectReader for TokenObjects<'_> {
         name: &str,
         freshness: Freshness,
     ) -> Result<Arc<Object>, ObjectReadError> {
-        let target = target(self.0, resource, namespace, name);
+        let target = target(&self.0, resource, namespace, name);
         let resource_version = match freshness {
             Freshness::Any => Some(ResourceVersion::ZERO),
             Freshness::Latest => None,
@@ -59,7 +60,7 @@ impl ObjectReader for TokenObjects<'_> {
             return;
         }
         let patch = json!({"metadata": {"uid": metadata["uid"], "labels": {LAST_USED: today}}});
-        let target = target(self.0, "secrets", namespace, name);
+        let target = target(&self.0, "secrets", namespace, name);
         let options = WriteOptions::default();
         if let Err(error) = self.0.patch(&target, &Patch::Merge(patch), &options).await {
             warn_of_unrecorded_use(&error, name);

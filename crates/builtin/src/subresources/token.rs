@@ -262,7 +262,7 @@ pub(super) async fn review(
     }
     let requested = given.audiences.unwrap_or_default();
     let authenticated = match tokens.authenticate(&token, &requested) {
-        Ok(AuthenticatedToken::User(user)) => {
+        Ok(AuthenticatedToken::Static { user, .. }) => {
             let own = tokens.issuer().audiences().iter();
             let common = own.filter(|one| requested.is_empty() || requested.contains(one));
             Ok((user, common.cloned().collect()))

@@ -74,13 +74,14 @@ impl WatchUpgrade {
 
     /// Returns the response that opens the WebSocket and spawns a task in `tasks` that sends
     /// `frames`. The connection is dropped if the client has not received everything by `deadline`,
-    /// or soon after the task group stops.
+    /// or soon after `ended` is cancelled, which is a child of the token of `tasks`.
     pub(crate) fn open<W: WatchSource>(
         self,
         frames: WatchFrames<W>,
         media: Media,
         tasks: &Tasks,
         deadline: Instant,
+        ended: CancellationToken,
     ) -> Response<Body> {
         // Passes the socket from axum's upgrade task to the task of the watch.
         let (opened, socket) = tokio::sync::oneshot::channel();
@@ -92,9 +93,9 @@ impl WatchUpgrade {
                     socket,
                     frames,
                     media,
-                    stop: stop.clone(),
+                    stop,
                 };
-                run_until(feed.run(), deadline, stop).await;
+                run_until(feed.run(), deadline, ended).await;
             }
         });
         let mut response = self.0.on_upgrade(async move |socket| {
@@ -108,10 +109,10 @@ impl WatchUpgrade {
     }
 }
 
-/// Runs `feed` until `deadline`, or until shortly after `stop`.
-async fn run_until(feed: impl Future<Output = ()>, deadline: Instant, stop: CancellationToken) {
+/// Runs `feed` until `deadline`, or until shortly after `ended` is cancelled.
+async fn run_until(feed: impl Future<Output = ()>, deadline: Instant, ended: CancellationToken) {
     let stopped = async {
-        stop.cancelled().await;
+        ended.cancelled().await;
         tokio::time::sleep(CLOSE_TIMEOUT).await;
     };
     // The feed is polled first, so that it completes if it can.

@@ -1,5 +1,6 @@
 //! Serves `watch`, as a streamed body or a WebSocket.
 
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -13,10 +14,13 @@ use crate::request_monitor::scope_of;
 use crate::response::document::response;
 use crate::response::headers::{accepts_gzip, mark_gzip};
 use crate::response::send_deadline::SendDeadline;
-use crate::response::watch_body::{FrameEncoder, WatchFrames, watch_body};
+use crate::response::watch_body::{FrameEncoder, WatchFrames, WatchSource, watch_body};
 use crate::response::watch_meter::WatchMeter;
 use crate::response::websocket::{self, WatchUpgrade};
 use crate::verbs::call::Call;
+use crate::watch_access::{Requirements, WatchAccess};
+use watchet_api::Status;
+use watchet_registry::{Watch, WatchItem};
 
 /// How long after its end a watch waits for the client to receive the rest.
 const WATCH_END_SEND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,22 +47,46 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Response, HttpError> {
     if tasks.token().is_cancelled() {
         return Err(HttpError::ShuttingDown);
     }
-    watcher.end_with(tasks.token());
+    let requirements = call.parts.extensions.get::<Requirements>().cloned();
+    let requirements = requirements.ok_or_else(|| {
+        HttpError::Internal("a watch was not authorized, which is a bug".to_owned())
+    })?;
+    let access = call.state.watch_access.open(requirements).await?;
+    let ended = access.ended().clone();
+    watcher.end_with(ended.clone());
     let deadline = watcher.deadline() + WATCH_END_SEND_TIMEOUT;
-    let frames = WatchFrames::new(watcher, FrameEncoder::new(renderer, meter));
+    let watch = AuthorizedWatch { watcher, access };
+    let frames = WatchFrames::new(watch, FrameEncoder::new(renderer, meter));
     if let Some(socket) = socket {
-        return Ok(socket.open(frames, negotiated.media, tasks, deadline));
+        return Ok(socket.open(frames, negotiated.media, tasks, deadline, ended));
     }
     let content_type = negotiated.media.watch_content_type();
     let mut response = response(StatusCode::OK, content_type, watch_body(frames, gzip));
     response.extensions_mut().insert(SendDeadline {
         deadline,
-        end: Some(tasks.token()),
+        end: Some(ended),
     });
     if gzip {
         mark_gzip(&mut response);
     }
     Ok(response)
+}
+
+/// A watch that ends with an error when its client loses access.
+#[derive(Debug)]
+struct AuthorizedWatch {
+    watcher: Watch,
+    access: WatchAccess,
+}
+
+impl WatchSource for AuthorizedWatch {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
+        self.watcher.poll_next(cx)
+    }
+
+    fn denial(&self) -> Option<&Status> {
+        self.access.denial()
+    }
 }
 
 fn watch_meter(call: &Call<'_>) -> WatchMeter {

@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Frame;
 
 use watchet_api::{EventType, Object, ResourceVersion, Status};
-use watchet_registry::{Watch, WatchItem};
+use watchet_registry::WatchItem;
 
 use crate::error::{HttpError, watch_status};
 use crate::request::accept::{Form, IncludeObject};
@@ -22,16 +22,14 @@ use crate::response::watch_meter::WatchMeter;
 /// client does not make the server hold a whole initial state in encoded form.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
 
-/// The source of a watch's items: the registry, or a script in tests.
+/// The source of a watch's items: an authorized watch of the registry, or a script in tests.
 pub(crate) trait WatchSource: Send + Unpin + 'static {
-    /// As [`Watch::poll_next`].
+    /// As [`Watch::poll_next`](watchet_registry::Watch::poll_next).
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>>;
-}
 
-impl WatchSource for Watch {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
-        Self::poll_next(self, cx)
-    }
+    /// Returns the last event of a watch whose client has lost access, `None` while it has access. No other event is
+    /// sent after it, and [`Self::poll_next`] has returned the end or wakes its task.
+    fn denial(&self) -> Option<&Status>;
 }
 
 /// Encodes items as frames of one form.
@@ -191,8 +189,8 @@ pub(crate) struct WatchFrames<W> {
     encoder: FrameEncoder,
     /// Items received and not yet sent.
     items: std::vec::IntoIter<WatchItem>,
-    /// An error that occurred while building the last write: its frame is the next and last write.
-    failure: Option<ChunkError>,
+    /// The error whose frame is the next and last write.
+    failure: Option<Status>,
     ended: bool,
 }
 
@@ -214,40 +212,54 @@ impl<W: WatchSource> WatchFrames<W> {
             if self.ended {
                 return None;
             }
+            std::future::poll_fn(|cx| self.poll_items(cx)).await;
             if let Some(frame) = self.next_ready() {
                 return Some(frame);
             }
-            std::future::poll_fn(|cx| self.poll_items(cx)).await;
         }
     }
 
     /// Returns the next frame if it is available without waiting.
     pub(crate) fn next_ready(&mut self) -> Option<Bytes> {
+        if let Some(failure) = self.failure.take() {
+            return Some(self.fail(&failure));
+        }
         let item = self.items.next()?;
         let frame = self.encoder.next(&item);
-        Some(frame.unwrap_or_else(|error| self.fail(&error)))
+        Some(frame.unwrap_or_else(|error| self.fail(&encoding_failure(&error))))
     }
 
-    /// Waits until there are items, or the end.
+    /// Waits until there are items, an error, or the end.
     fn poll_items(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.items.len() == 0 && self.failure.is_none() && !self.ended {
+        if self.failure.is_some() || self.ended {
+            return Poll::Ready(());
+        }
+        if self.items.len() == 0 {
             match ready!(self.watcher.poll_next(cx)) {
                 Some(items) => self.items = items.into_iter(),
                 None => self.ended = true,
             }
         }
+        // Items that were received before are not sent either.
+        if let Some(denial) = self.watcher.denial() {
+            self.failure = Some(denial.clone());
+            self.ended = false;
+        }
         Poll::Ready(())
     }
 
-    /// Returns the last frame: an ERROR event with `error`.
-    fn fail(&mut self, error: &ChunkError) -> Bytes {
+    /// Returns the last frame: an ERROR event with `status`.
+    fn fail(&mut self, status: &Status) -> Bytes {
         self.ended = true;
         self.items = Vec::new().into_iter();
-        tracing::error!(%error, "watch ends: cannot encode an event");
-        let status = HttpError::Internal(error.to_string()).status();
         // A status can always be encoded.
-        self.encoder.failure(&status).unwrap_or_default()
+        self.encoder.failure(status).unwrap_or_default()
     }
+}
+
+fn encoding_failure(error: &ChunkError) -> Status {
+    tracing::error!(%error, "watch ends: cannot encode an event");
+    HttpError::Internal(error.to_string()).status()
 }
 
 struct WatchBody<W> {
@@ -295,11 +307,11 @@ impl<W: WatchSource> WatchBody<W> {
 impl<W: WatchSource> WatchFrames<W> {
     /// Returns the frames of all available items together, or the error that the last write left.
     fn take_write(&mut self) -> Bytes {
-        let taken = match self.failure.take() {
-            Some(error) => Err(error),
-            None => self.try_take_write(),
-        };
-        taken.unwrap_or_else(|error| self.fail(&error))
+        if let Some(failure) = self.failure.take() {
+            return self.fail(&failure);
+        }
+        let taken = self.try_take_write();
+        taken.unwrap_or_else(|error| self.fail(&encoding_failure(&error)))
     }
 
     fn try_take_write(&mut self) -> Result<Bytes, ChunkError> {
@@ -318,7 +330,7 @@ impl<W: WatchSource> WatchFrames<W> {
         {
             if let Err(error) = self.encoder.append(&item, &mut out) {
                 // The frames before it are sent and counted first.
-                self.failure = Some(error);
+                self.failure = Some(encoding_failure(&error));
                 break;
             }
         }

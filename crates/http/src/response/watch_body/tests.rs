@@ -18,6 +18,8 @@ use watchet_test_util::scrape::Scrape;
 struct Script {
     batches: VecDeque<Vec<WatchItem>>,
     open: bool,
+    /// The denial after the last batch was received.
+    denial: Option<Status>,
     /// Its reference count shows whether the watcher was dropped.
     dropped: Arc<()>,
 }
@@ -29,12 +31,17 @@ impl WatchSource for Script {
             batch => Poll::Ready(batch),
         }
     }
+
+    fn denial(&self) -> Option<&Status> {
+        self.denial.as_ref().filter(|_| self.batches.is_empty())
+    }
 }
 
 fn script(batches: Vec<Vec<WatchItem>>) -> Script {
     Script {
         batches: batches.into(),
         open: false,
+        denial: None,
         dropped: Arc::new(()),
     }
 }
@@ -343,4 +350,25 @@ async fn an_encoding_failure_follows_the_preceding_events() {
     assert_eq!(count(&writes[1], b"MODIFIED"), 0);
     assert_eq!(count(&writes[1], b"ERROR"), 1);
     assert!(count(&writes[1], b"bad") > 0, "the error names the object");
+}
+
+#[tokio::test]
+async fn denial_replaces_received_events_and_ends_the_watch() {
+    let metrics = Metrics::new();
+    let batches = vec![vec![modified("a", 7)], vec![modified("b", 8), modified("c", 9)]];
+    let mut script = script(batches);
+    script.denial = Some(Status::failure(403, "Forbidden", "no role".to_owned()));
+    script.open = true;
+    let encoder = FrameEncoder::new(pods_as(Form::Object), meter(&metrics));
+    let mut body = watch_body(WatchFrames::new(script, encoder), false);
+    let mut writes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        writes.push(frame.unwrap().into_data().unwrap());
+    }
+    let events = lines(&writes);
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert_eq!(events[0]["object"]["metadata"]["name"], "a");
+    assert_eq!(events[1]["type"], "ERROR");
+    assert_eq!(events[1]["object"]["code"], 403);
+    assert_eq!(events[1]["object"]["message"], "no role");
 }

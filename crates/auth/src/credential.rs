@@ -1,0 +1,195 @@
+//! `Credential`: what authenticated a request, so that a watch can check later whether it is still valid.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::authenticator::Unauthorized;
+use crate::object_reader::ObjectReader;
+use crate::service_account::ServiceAccountToken;
+use crate::token_authenticator::TokenAuthenticator;
+use crate::token_error::InvalidToken;
+use crate::token_file::TokenDigest;
+
+/// The valid credential of a request. Two are equal if they are the same certificate or token, as far as later checks
+/// can tell.
+#[derive(Clone)]
+pub enum Credential {
+    /// A client certificate.
+    ClientCertificate {
+        /// The end of its validity in Unix seconds.
+        expires: i64,
+    },
+    /// A token of the token file.
+    StaticToken {
+        /// Its digest.
+        digest: TokenDigest,
+        /// The authenticator with the current file.
+        tokens: Arc<TokenAuthenticator>,
+    },
+    /// A service account token.
+    ServiceAccount {
+        /// The token.
+        token: Box<ServiceAccountToken>,
+        /// Reads the objects that it refers to.
+        objects: Arc<dyn ObjectReader>,
+    },
+}
+
+impl Credential {
+    /// Checks that the credential is still valid at `now`, in Unix seconds. A service account token whose objects
+    /// cannot be read counts as valid.
+    ///
+    /// # Errors
+    /// It has expired, or was revoked: the token file no longer has it, or an object that it refers to was deleted.
+    pub async fn check(&self, now: i64) -> Result<(), Unauthorized> {
+        match self {
+            Self::ClientCertificate { expires } if now > *expires => Err(Unauthorized::new(
+                "the client certificate has expired while the request was served",
+            )),
+            Self::ClientCertificate { .. } => Ok(()),
+            Self::StaticToken { digest, tokens } => match tokens.static_user(*digest) {
+                Some(_) => Ok(()),
+                None => Err(Unauthorized::new("the token file no longer has the token")),
+            },
+            Self::ServiceAccount { token, objects } => {
+                if token.accepted_until().is_some_and(|until| now > until) {
+                    return Err(invalid(&InvalidToken::Expired));
+                }
+                match token.validate(&**objects).await {
+                    Ok(_) | Err(InvalidToken::Unverified(_)) => Ok(()),
+                    Err(error) => Err(invalid(&error)),
+                }
+            }
+        }
+    }
+}
+
+fn invalid(error: &InvalidToken) -> Unauthorized {
+    Unauthorized::new(format!("token of a service account: {error}"))
+}
+
+impl PartialEq for Credential {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::ClientCertificate { expires },
+                Self::ClientCertificate { expires: other },
+            ) => expires == other,
+            (Self::StaticToken { digest, .. }, Self::StaticToken { digest: other, .. }) => {
+                digest == other
+            }
+            (Self::ServiceAccount { token, .. }, Self::ServiceAccount { token: other, .. }) => {
+                token == other
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Credential {}
+
+impl Hash for Credential {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Self::ClientCertificate { expires } => expires.hash(state),
+            Self::StaticToken { digest, .. } => digest.hash(state),
+            Self::ServiceAccount { token, .. } => token.hash(state),
+        }
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClientCertificate { expires } => f
+                .debug_struct("ClientCertificate")
+                .field("expires", expires)
+                .finish(),
+            Self::StaticToken { .. } => f.debug_struct("StaticToken").finish_non_exhaustive(),
+            Self::ServiceAccount { token, .. } => f
+                .debug_struct("ServiceAccount")
+                .field("token", token)
+                .finish_non_exhaustive(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::object_reader::{Freshness, ObjectReadError};
+    use crate::service_account::{KubernetesClaims, TokenIssuer};
+    use crate::token_file::TokenFile;
+    use watchet_api::Object;
+
+    fn reason(result: Result<(), Unauthorized>) -> String {
+        result.unwrap_err().reason().to_owned()
+    }
+
+    #[tokio::test]
+    async fn certificate_is_valid_until_it_expires() {
+        let credential = Credential::ClientCertificate { expires: 100 };
+        assert_eq!(credential.check(100).await, Ok(()));
+        assert!(reason(credential.check(101).await).contains("expired"));
+    }
+
+    #[tokio::test]
+    async fn static_token_is_valid_until_its_file_is_replaced() {
+        let file = |text| TokenFile::parse(text).unwrap();
+        let tokens = TokenAuthenticator::new(Some(file("t1,ann,1\nt2,bob,2")), TokenIssuer::ephemeral());
+        let tokens = Arc::new(tokens);
+        let credential = |token| Credential::StaticToken {
+            digest: TokenDigest::new(token),
+            tokens: Arc::clone(&tokens),
+        };
+        assert_eq!(credential("t1").check(0).await, Ok(()));
+        tokens.replace_token_file(file("t2,bob,2"));
+        assert!(reason(credential("t1").check(0).await).contains("no longer"));
+        assert_eq!(credential("t2").check(0).await, Ok(()));
+    }
+
+    /// Returns an error instead of each object.
+    struct Failing(Mutex<ObjectReadError>);
+
+    #[async_trait]
+    impl ObjectReader for Failing {
+        async fn read(
+            &self,
+            _: &str,
+            _: Option<&str>,
+            _: &str,
+            _: Freshness,
+        ) -> Result<Arc<Object>, ObjectReadError> {
+            Err(self.0.lock().unwrap().clone())
+        }
+
+        async fn record_token_use(&self, _: &Object) {}
+    }
+
+    #[tokio::test]
+    async fn service_account_token_is_invalid_only_if_its_account_is_known_to_be_deleted() {
+        let objects = Arc::new(Failing(Mutex::new(ObjectReadError::Failed("outage".into()))));
+        let mut token = ServiceAccountToken::new(KubernetesClaims {
+            namespace: "ns".to_owned(),
+            node: None,
+            pod: None,
+            secret: None,
+            serviceaccount: crate::service_account::Reference::default(),
+        });
+        token.accepted_until = Some(50);
+        let credential = Credential::ServiceAccount {
+            token: Box::new(token),
+            objects: objects.clone(),
+        };
+        assert_eq!(credential.check(50).await, Ok(()), "an outage proves nothing");
+        assert!(reason(credential.check(51).await).contains("expired"));
+        *objects.0.lock().unwrap() = ObjectReadError::NotFound("account not found".into());
+        assert!(reason(credential.check(49).await).contains("account not found"));
+    }
+}

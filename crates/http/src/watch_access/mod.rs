@@ -1,0 +1,281 @@
+//! Ends an open watch when its client loses access: a role or binding that allowed it is removed, its certificate or
+//! token expires, or its token is revoked. kube-apiserver checks access only when a watch starts.
+//!
+//! Watches with the same requirements share a [`Grant`], so that a change of the roles costs one decision per client
+//! and resource, however many watches are open.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::HttpError;
+use watchet_api::Status;
+use watchet_auth::{Attributes, Authorizer, Credential};
+use watchet_tasks::Tasks;
+
+/// How often the credentials of open watches are checked.
+const CREDENTIAL_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The pause after a round of checks, in multiples of its duration: checks use at most a tenth of a core.
+const PAUSE_FACTOR: u32 = 9;
+/// The maximum pause, so that a watch ends within a second of the change.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// The number of checks after which other tasks run.
+const CHECKS_PER_YIELD: usize = 64;
+
+/// What must hold while a watch is open.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Requirements {
+    /// The credential that must be valid; `None` if the listener requires none.
+    pub(crate) credential: Option<Credential>,
+    /// The permissions to impersonate the user of the request; empty without impersonation.
+    pub(crate) impersonation: Vec<Attributes>,
+    /// The request, which must be allowed.
+    pub(crate) request: Attributes,
+}
+
+impl Requirements {
+    async fn check(&self, authorizer: &dyn Authorizer) -> Result<(), Box<Status>> {
+        self.check_credential().await?;
+        for attributes in self.impersonation.iter().chain([&self.request]) {
+            let decision = authorizer.authorize(attributes).await;
+            if !decision.is_allowed() {
+                return Err(Box::new(attributes.forbidden(decision.reason())));
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_credential(&self) -> Result<(), Box<Status>> {
+        let Some(credential) = &self.credential else {
+            return Ok(());
+        };
+        let checked = credential.check(jiff::Timestamp::now().as_second()).await;
+        checked.map_err(|unauthorized| {
+            tracing::info!(
+                user = self.request.user.name,
+                reason = unauthorized.reason(),
+                "credential of open watches is no longer valid"
+            );
+            Box::new(unauthorized.status())
+        })
+    }
+}
+
+/// The access of all open watches with the same requirements.
+#[derive(Debug)]
+struct Grant {
+    requirements: Arc<Requirements>,
+    /// Why access has ended; set before `ended` is cancelled.
+    denial: OnceLock<Box<Status>>,
+    ended: CancellationToken,
+}
+
+impl Grant {
+    fn end(&self, status: Box<Status>) {
+        let request = &self.requirements.request;
+        tracing::info!(
+            user = request.user.name,
+            group = request.api_group,
+            resource = request.resource,
+            namespace = request.namespace,
+            code = status.code,
+            "watches end: their client has lost access"
+        );
+        // Set once: a grant that has ended leaves the monitor.
+        self.denial.get_or_init(|| status);
+        self.ended.cancel();
+    }
+}
+
+/// The access of one open watch.
+#[derive(Debug)]
+pub(crate) struct WatchAccess {
+    grant: Arc<Grant>,
+    monitor: Arc<WatchAccessMonitor>,
+}
+
+impl WatchAccess {
+    /// Returns a token that is cancelled when the access ends, and when the server stops.
+    pub(crate) fn ended(&self) -> &CancellationToken {
+        &self.grant.ended
+    }
+
+    /// Returns why the access has ended: 401 or 403. `None` while it lasts.
+    pub(crate) fn denial(&self) -> Option<&Status> {
+        self.grant.denial.get().map(|status| &**status)
+    }
+}
+
+impl Drop for WatchAccess {
+    fn drop(&mut self) {
+        self.monitor.leave(&self.grant);
+    }
+}
+
+/// Whose access is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Checks {
+    All,
+    /// Of those with a credential, and only the credential.
+    Credentials,
+}
+
+/// The grants of all open watches, and the task that checks them.
+#[derive(Debug)]
+pub(crate) struct WatchAccessMonitor {
+    authorizer: Arc<dyn Authorizer>,
+    /// The task group of the watches.
+    tasks: Tasks,
+    /// With the number of watches of each.
+    grants: Mutex<HashMap<Arc<Requirements>, (Arc<Grant>, usize)>>,
+    /// Notified when decisions may have changed; set when the task has started.
+    changed: OnceLock<Arc<Notify>>,
+}
+
+impl WatchAccessMonitor {
+    /// Creates a monitor that calls `authorizer`; its task will run in `tasks`.
+    pub(crate) fn new(authorizer: Arc<dyn Authorizer>, tasks: Tasks) -> Self {
+        Self {
+            authorizer,
+            tasks,
+            grants: Mutex::default(),
+            changed: OnceLock::new(),
+        }
+    }
+
+    /// Returns the access of a watch whose request was authorized.
+    ///
+    /// # Errors
+    /// 401 or 403: the access has ended since.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        requirements: Requirements,
+    ) -> Result<WatchAccess, HttpError> {
+        self.start();
+        let (access, is_new) = self.join(requirements);
+        // A change after the authorization and before the monitor knew the watch.
+        if is_new {
+            self.check(&access.grant, Checks::All).await;
+        }
+        match access.denial() {
+            Some(denial) => Err(HttpError::Denied(Box::new(denial.clone()))),
+            None => Ok(access),
+        }
+    }
+
+    /// Starts the task with the first watch.
+    fn start(self: &Arc<Self>) {
+        self.changed.get_or_init(|| {
+            let changed = Arc::new(Notify::new());
+            self.authorizer.notify_changes(&changed);
+            let monitor = Arc::clone(self);
+            let run = monitor.run(Arc::clone(&changed));
+            let stop = self.tasks.token();
+            self.tasks.spawn("watch-access", async move {
+                stop.run_until_cancelled(run).await;
+            });
+            changed
+        });
+    }
+
+    /// Returns the access of a watch, and true if it is the first with these requirements.
+    fn join(self: &Arc<Self>, requirements: Requirements) -> (WatchAccess, bool) {
+        let mut grants = self.grants.lock();
+        let (grant, is_new) = match grants.entry(Arc::new(requirements)) {
+            Entry::Occupied(mut occupied) => {
+                let (grant, watches) = occupied.get_mut();
+                *watches += 1;
+                (Arc::clone(grant), false)
+            }
+            Entry::Vacant(vacant) => {
+                let grant = Arc::new(Grant {
+                    requirements: Arc::clone(vacant.key()),
+                    denial: OnceLock::new(),
+                    ended: self.tasks.token().child_token(),
+                });
+                vacant.insert((Arc::clone(&grant), 1));
+                (grant, true)
+            }
+        };
+        let monitor = Arc::clone(self);
+        (WatchAccess { grant, monitor }, is_new)
+    }
+
+    /// Removes a watch of `grant`.
+    fn leave(&self, grant: &Arc<Grant>) {
+        let mut grants = self.grants.lock();
+        // Another one may have replaced a grant that has ended.
+        if let Some((current, watches)) = grants.get_mut(&grant.requirements)
+            && Arc::ptr_eq(current, grant)
+        {
+            *watches -= 1;
+            if *watches == 0 {
+                grants.remove(&grant.requirements);
+            }
+        }
+    }
+
+    async fn run(self: Arc<Self>, changed: Arc<Notify>) {
+        let mut ticks = tokio::time::interval(CREDENTIAL_CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let checks = tokio::select! {
+                biased;
+                () = changed.notified() => Checks::All,
+                _ = ticks.tick() => Checks::Credentials,
+            };
+            let started = Instant::now();
+            self.check_all(checks).await;
+            tokio::time::sleep((started.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX)).await;
+        }
+    }
+
+    async fn check_all(&self, checks: Checks) {
+        let grants: Vec<Arc<Grant>> = {
+            let grants = self.grants.lock();
+            let grants = grants.values().map(|(grant, _)| grant);
+            let has_check = |grant: &&Arc<Grant>| {
+                checks == Checks::All || grant.requirements.credential.is_some()
+            };
+            grants.filter(has_check).cloned().collect()
+        };
+        for (index, grant) in grants.iter().enumerate() {
+            if index % CHECKS_PER_YIELD == CHECKS_PER_YIELD - 1 {
+                tokio::task::yield_now().await;
+            }
+            self.check(grant, checks).await;
+        }
+    }
+
+    /// Ends `grant` if a requirement no longer holds.
+    async fn check(&self, grant: &Arc<Grant>, checks: Checks) {
+        let requirements = &grant.requirements;
+        let checked = match checks {
+            Checks::All => requirements.check(&*self.authorizer).await,
+            Checks::Credentials => requirements.check_credential().await,
+        };
+        if let Err(status) = checked {
+            // A watch that starts now must not share the ended grant.
+            self.remove(grant);
+            grant.end(status);
+        }
+    }
+
+    fn remove(&self, grant: &Arc<Grant>) {
+        let mut grants = self.grants.lock();
+        if let Some((current, _)) = grants.get(&grant.requirements)
+            && Arc::ptr_eq(current, grant)
+        {
+            grants.remove(&grant.requirements);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
