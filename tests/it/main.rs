@@ -40,5 +40,6 @@ mod tail;
 mod testing;
 mod tidy;
 mod unread;
+mod watch_access;
 mod watch_scripts;
 mod websocket;

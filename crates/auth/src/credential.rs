@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::authenticator::Unauthorized;
+use crate::client_certificate::ClientCertificate;
 use crate::object_reader::ObjectReader;
 use crate::service_account::ServiceAccountToken;
 use crate::token_authenticator::TokenAuthenticator;
@@ -16,10 +17,7 @@ use crate::token_file::TokenDigest;
 #[derive(Clone)]
 pub enum Credential {
     /// A client certificate.
-    ClientCertificate {
-        /// The end of its validity in Unix seconds.
-        expires: i64,
-    },
+    ClientCertificate(Arc<ClientCertificate>),
     /// A token of the token file.
     StaticToken {
         /// Its digest.
@@ -41,13 +39,13 @@ impl Credential {
     /// cannot be read counts as valid.
     ///
     /// # Errors
-    /// It has expired, or was revoked: the token file no longer has it, or an object that it refers to was deleted.
+    /// It has expired, or was revoked: its CA is no longer accepted, the token file no longer has it, or an object that
+    /// it refers to was deleted.
     pub async fn check(&self, now: i64) -> Result<(), Unauthorized> {
         match self {
-            Self::ClientCertificate { expires } if now > *expires => Err(Unauthorized::new(
-                "the client certificate has expired while the request was served",
-            )),
-            Self::ClientCertificate { .. } => Ok(()),
+            Self::ClientCertificate(certificate) => {
+                certificate.check(now).map_err(Unauthorized::new)
+            }
             Self::StaticToken { digest, tokens } => match tokens.static_user(*digest) {
                 Some(_) => Ok(()),
                 None => Err(Unauthorized::new("the token file no longer has the token")),
@@ -72,10 +70,7 @@ fn invalid(error: &InvalidToken) -> Unauthorized {
 impl PartialEq for Credential {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (
-                Self::ClientCertificate { expires },
-                Self::ClientCertificate { expires: other },
-            ) => expires == other,
+            (Self::ClientCertificate(one), Self::ClientCertificate(other)) => one == other,
             (Self::StaticToken { digest, .. }, Self::StaticToken { digest: other, .. }) => {
                 digest == other
             }
@@ -93,7 +88,7 @@ impl Hash for Credential {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::mem::discriminant(self).hash(state);
         match self {
-            Self::ClientCertificate { expires } => expires.hash(state),
+            Self::ClientCertificate(certificate) => certificate.hash(state),
             Self::StaticToken { digest, .. } => digest.hash(state),
             Self::ServiceAccount { token, .. } => token.hash(state),
         }
@@ -103,10 +98,7 @@ impl Hash for Credential {
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ClientCertificate { expires } => f
-                .debug_struct("ClientCertificate")
-                .field("expires", expires)
-                .finish(),
+            Self::ClientCertificate(certificate) => certificate.fmt(f),
             Self::StaticToken { .. } => f.debug_struct("StaticToken").finish_non_exhaustive(),
             Self::ServiceAccount { token, .. } => f
                 .debug_struct("ServiceAccount")
@@ -133,16 +125,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn certificate_is_valid_until_it_expires() {
-        let credential = Credential::ClientCertificate { expires: 100 };
-        assert_eq!(credential.check(100).await, Ok(()));
-        assert!(reason(credential.check(101).await).contains("expired"));
-    }
-
-    #[tokio::test]
     async fn static_token_is_valid_until_its_file_is_replaced() {
         let file = |text| TokenFile::parse(text).unwrap();
-        let tokens = TokenAuthenticator::new(Some(file("t1,ann,1\nt2,bob,2")), TokenIssuer::ephemeral());
+        let tokens =
+            TokenAuthenticator::new(Some(file("t1,ann,1\nt2,bob,2")), TokenIssuer::ephemeral());
         let tokens = Arc::new(tokens);
         let credential = |token| Credential::StaticToken {
             digest: TokenDigest::new(token),
@@ -174,7 +160,9 @@ mod tests {
 
     #[tokio::test]
     async fn service_account_token_is_invalid_only_if_its_account_is_known_to_be_deleted() {
-        let objects = Arc::new(Failing(Mutex::new(ObjectReadError::Failed("outage".into()))));
+        let objects = Arc::new(Failing(Mutex::new(ObjectReadError::Failed(
+            "outage".into(),
+        ))));
         let mut token = ServiceAccountToken::new(KubernetesClaims {
             namespace: "ns".to_owned(),
             node: None,
@@ -187,7 +175,11 @@ mod tests {
             token: Box::new(token),
             objects: objects.clone(),
         };
-        assert_eq!(credential.check(50).await, Ok(()), "an outage proves nothing");
+        assert_eq!(
+            credential.check(50).await,
+            Ok(()),
+            "an outage proves nothing"
+        );
         assert!(reason(credential.check(51).await).contains("expired"));
         *objects.0.lock().unwrap() = ObjectReadError::NotFound("account not found".into());
         assert!(reason(credential.check(49).await).contains("account not found"));

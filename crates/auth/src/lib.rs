@@ -64,6 +64,7 @@ pub mod rbac;
 mod union;
 
 mod authenticator;
+mod client_certificate;
 mod credential;
 pub mod impersonation;
 mod object_reader;
@@ -76,8 +77,9 @@ pub mod websocket_token;
 pub use allow_authenticated::AllowAuthenticated;
 pub use always_deny::AlwaysDeny;
 pub use attributes::Attributes;
-pub use authenticator::{AuthenticatedRequest, Authenticator, PeerCertificate, Unauthorized};
+pub use authenticator::{AuthenticatedRequest, Authenticator, Unauthorized};
 pub use authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
+pub use client_certificate::{ClientCertificate, ClientCertificates, PeerCertificate};
 pub use credential::Credential;
 pub use object_reader::{Freshness, ObjectReadError, ObjectReader};
 pub use service_account::{

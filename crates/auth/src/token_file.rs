@@ -148,7 +148,10 @@ mod tests {
         assert_eq!((jane.name.as_str(), jane.uid.as_str()), ("jane", "u1"));
         assert_eq!(jane.groups, ["dev", "ops", "system:authenticated"]);
         assert_eq!(file.user(TokenDigest::new("t2")).unwrap().name, "joe");
-        assert_eq!(file.user(TokenDigest::new("t2")).unwrap().groups, ["system:authenticated"]);
+        assert_eq!(
+            file.user(TokenDigest::new("t2")).unwrap().groups,
+            ["system:authenticated"]
+        );
         assert_eq!(
             file.user(TokenDigest::new("t\"3")).unwrap().groups,
             ["dev", "system:authenticated"]

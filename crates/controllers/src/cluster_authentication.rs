@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use crate::follower::{Follower, FollowerEvent};
 use crate::framework::Controller;
@@ -46,7 +47,7 @@ pub(super) struct ClusterAuthentication {
     registry: Arc<Registry>,
     /// Contains only the key of the config map.
     queue: WorkQueue<ObjectKey>,
-    client_cas: Vec<CertificateDer<'static>>,
+    client_cas: watch::Receiver<Vec<CertificateDer<'static>>>,
 }
 
 impl ClusterAuthentication {
@@ -54,12 +55,12 @@ impl ClusterAuthentication {
     pub(super) fn new(
         registry: Arc<Registry>,
         metrics: &Metrics,
-        client_cas: &[CertificateDer<'static>],
+        client_cas: &watch::Receiver<Vec<CertificateDer<'static>>>,
     ) -> Self {
         Self {
             registry,
             queue: WorkQueue::new(PAUSES, metrics.work_queue(NAME)),
-            client_cas: client_cas.to_vec(),
+            client_cas: client_cas.clone(),
         }
     }
 
@@ -109,16 +110,26 @@ impl Controller for ClusterAuthentication {
     async fn follow(&self) {
         let key = ObjectKey::new(Some(NAMESPACE), CONFIG_MAP);
         self.queue.add(key.clone());
-        let mut config_maps = Follower::new(self.registry.clone(), self.resource());
-        loop {
-            for event in config_maps.next().await {
-                if let FollowerEvent::Object(object) | FollowerEvent::Deleted(object) = event
-                    && *object.key() == key
-                {
-                    self.queue.add(key.clone());
+        let follow_config_maps = async {
+            let mut config_maps = Follower::new(self.registry.clone(), self.resource());
+            loop {
+                for event in config_maps.next().await {
+                    if let FollowerEvent::Object(object) | FollowerEvent::Deleted(object) = event
+                        && *object.key() == key
+                    {
+                        self.queue.add(key.clone());
+                    }
                 }
             }
-        }
+        };
+        let follow_cas = async {
+            let mut client_cas = self.client_cas.clone();
+            // The sender is dropped if no file is configured that could change.
+            while client_cas.changed().await.is_ok() {
+                self.queue.add(key.clone());
+            }
+        };
+        futures_util::future::join(follow_config_maps, follow_cas).await;
     }
 
     async fn reconcile(&self, _: &ObjectKey) -> Result<Next, ApiError> {
@@ -140,7 +151,7 @@ impl Controller for ClusterAuthentication {
             Ok(object) => {
                 let mut value: Value =
                     serde_json::from_slice(object.body_slice()).unwrap_or_default();
-                let data = combined(&value["data"], &self.client_cas, Timestamp::now());
+                let data = combined(&value["data"], &self.client_cas.borrow(), Timestamp::now());
                 if value["data"] == data || value["data"].is_null() && data == json!({}) {
                     return Ok(Next::After(INTERVAL));
                 }
@@ -149,7 +160,7 @@ impl Controller for ClusterAuthentication {
                 updated.map(drop)
             }
             Err(error) if error.is_not_found() => {
-                let data = combined(&Value::Null, &self.client_cas, Timestamp::now());
+                let data = combined(&Value::Null, &self.client_cas.borrow(), Timestamp::now());
                 if data == json!({}) {
                     return Ok(Next::After(INTERVAL));
                 }

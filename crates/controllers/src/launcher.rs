@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
 
 use crate::framework::{self, Controller};
 use crate::quota_counter::QuotaCounter;
@@ -33,8 +34,8 @@ pub struct Launcher<'a> {
     pub signer: &'a Arc<CertificateAuthority>,
     /// Counts the usage of ResourceQuotas.
     pub quotas: &'a Arc<dyn QuotaCounter>,
-    /// The CAs of the client certificates that the server accepts.
-    pub client_cas: &'a [CertificateDer<'static>],
+    /// The CAs of the client certificates that the server accepts, which may change.
+    pub client_cas: &'a watch::Receiver<Vec<CertificateDer<'static>>>,
 }
 
 impl Launcher<'_> {

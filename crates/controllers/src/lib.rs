@@ -52,6 +52,7 @@
 //! let storage = watchet_storage::memory::Memory::new(Duration::ZERO)?;
 //! let registry = watchet_builtin::new_registry(storage, &tasks, Default::default(), metrics.clone());
 //! registry.bootstrap().await?;
+//! let (_, client_cas) = tokio::sync::watch::channel(Vec::new());
 //! let launcher = Launcher {
 //!     registry: &registry,
 //!     tasks: &tasks,
@@ -60,7 +61,7 @@
 //!     root_ca: "",
 //!     signer: &signer,
 //!     quotas: &quotas,
-//!     client_cas: &[],
+//!     client_cas: &client_cas,
 //! };
 //! launcher.start_all();
 //!

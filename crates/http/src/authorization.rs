@@ -9,9 +9,9 @@ use crate::error::HttpError;
 use crate::request::percent::decode_bytes;
 use crate::request::query::Query;
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
+use crate::watch_access::Requirements;
 use watchet_api::UserInfo;
 use watchet_auth::impersonation::{self, ImpersonationError};
-use crate::watch_access::Requirements;
 use watchet_auth::{Attributes, Authorizer, Credential};
 use watchet_registry::path_segment_problems;
 

@@ -127,7 +127,7 @@ fn start(registry: &Arc<Registry>, tasks: &Tasks) -> Queues {
         root_ca: "-----BEGIN CERTIFICATE-----\nroot\n-----END CERTIFICATE-----\n",
         signer: &Arc::new(authority()),
         quotas: &quotas,
-        client_cas: &[],
+        client_cas: &tokio::sync::watch::channel(Vec::new()).1,
     };
     launcher.start_all();
     Queues(metrics)

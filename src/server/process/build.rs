@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::admission::PluginConfigurations;
 use crate::auth::rbac::RbacAuthorizer;
@@ -24,6 +25,7 @@ use crate::controllers::Selection;
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
 use crate::server::config::authorization::AuthorizationMode;
+use crate::server::config::file_setting::FileSetting;
 use crate::server::config::server_config::{Config, Listen};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::TokenKeys;
@@ -32,9 +34,11 @@ use crate::server::process::kubeconfig::{self, ServerTrust};
 use crate::server::process::open_error::OpenError;
 use crate::server::process::open_storage;
 use crate::server::process::pki::{self, PkiError};
+use crate::server::process::reload::Reload;
+use crate::server::process::tls_files::{Kubeconfig, TlsFiles};
 use crate::server::process::token_issuer::{TokenKeysError, token_issuer};
 use crate::server::transport::listen::{self, BindError};
-use crate::server::transport::tls::{self, TlsError};
+use crate::server::transport::tls::{self, TlsError, TlsSettings};
 use crate::storage::Storage;
 use crate::x509::CertificateAuthority;
 
@@ -57,7 +61,9 @@ pub(in crate::server) struct Server {
     /// The CA that signs certificate signing requests.
     pub(in crate::server) signer: Arc<CertificateAuthority>,
     /// The CAs of the client certificates that are accepted.
-    pub(in crate::server) client_cas: Vec<CertificateDer<'static>>,
+    pub(in crate::server) client_cas: watch::Receiver<Vec<CertificateDer<'static>>>,
+    /// The files whose changes are applied.
+    pub(in crate::server) reloads: Vec<Reload>,
     pub(in crate::server) shutdown_grace: Duration,
     pub(in crate::server) done: Done,
     /// Locked until the process ends.
@@ -68,7 +74,7 @@ pub(in crate::server) struct Server {
 #[derive(Debug)]
 pub(in crate::server) struct SecurePort {
     pub(in crate::server) listener: TcpListener,
-    pub(in crate::server) tls: Arc<ServerConfig>,
+    pub(in crate::server) tls: TlsSettings,
     pub(in crate::server) authenticator: Arc<Authenticator>,
 }
 
@@ -153,8 +159,10 @@ impl Server {
         let issuer = token_issuer(&config.tokens, material.token_keys, &pki, &pki_dir)?;
         let tokens = Arc::new(TokenAuthenticator::new(material.tokens, issuer));
         let mut client_cas = material.client_cas;
-        client_cas.push(CertificateDer::from_pem_slice(pki.ca.as_bytes()).map_err(TlsError::from)?);
-        let authenticator = authenticator(&provider, client_cas.clone(), tokens.clone())?;
+        let own_ca = CertificateDer::from_pem_slice(pki.ca.as_bytes()).map_err(TlsError::from)?;
+        client_cas.push(own_ca.clone());
+        let verifier = tls::client_verifier(&provider, client_cas.clone())?;
+        let authenticator = Arc::new(Authenticator::new(verifier.clone(), tokens.clone()));
         let metrics = Metrics::new();
         let interval = config.compaction_interval;
         let storage =
@@ -173,11 +181,29 @@ impl Server {
                 ServerTrust::own(&pki.ca),
             ),
         };
-        let tls = tls::server_config(provider, certificate, authenticator.verifier())?;
+        let tls = tls::server_config(provider.clone(), certificate.clone(), verifier)?;
+        let tls = Arc::new(ArcSwap::from_pointee(tls));
         let kubeconfig =
             std::path::absolute(&config.kubeconfig).unwrap_or(config.kubeconfig.clone());
         let text = kubeconfig::render(url, &trust, &pki.admin);
         files::write(&kubeconfig, text.as_bytes(), PRIVATE)?;
+        let (client_cas, client_cas_seen) = watch::channel(client_cas);
+        let tls_files = TlsFiles {
+            provider,
+            serving: config.serving_certificate.clone(),
+            certificate,
+            client_ca_file: config.client_ca_file.clone(),
+            own_ca,
+            settings: Arc::clone(&tls),
+            authenticator: Arc::clone(&authenticator),
+            client_cas,
+            kubeconfig: Kubeconfig {
+                path: kubeconfig.clone(),
+                url,
+                admin: pki.admin,
+            },
+        };
+        let reloads = [token_reload(config, &tokens), tls_files.into_reload()];
         let (authorizer, rbac) = authorizer(&config.authorization);
         let done = Done {
             new_ca: pki
@@ -193,8 +219,8 @@ impl Server {
         Ok(Self {
             secure: SecurePort {
                 listener: secure,
-                tls: Arc::new(tls),
-                authenticator: Arc::new(authenticator),
+                tls,
+                authenticator,
             },
             insecure,
             storage,
@@ -209,7 +235,8 @@ impl Server {
             controllers: config.controllers.clone(),
             root_ca: trust.certificate_authority,
             signer: Arc::new(pki.signer),
-            client_cas,
+            client_cas: client_cas_seen,
+            reloads: reloads.into_iter().flatten().collect(),
             shutdown_grace: config.shutdown_grace,
             done,
             data_dir,
@@ -227,20 +254,11 @@ impl Material {
             .map(|files| tls::given_certificate(provider, files))
             .transpose()?;
         let client_cas = match &config.client_ca_file {
-            Some(file) => {
-                let cas = tls::certificates(file)?;
-                // Checked separately, so that the error names this file.
-                tls::client_verifier(provider, cas.clone())
-                    .map_err(|error| file.error(format_args!("has no usable CA ({error})")))?;
-                cas
-            }
+            Some(file) => tls::client_cas(provider, file)?,
             None => Vec::new(),
         };
         let tokens = match &config.token_auth_file {
-            Some(file) => {
-                let parsed = TokenFile::parse(&file.read()?);
-                Some(parsed.map_err(|error| file.error(error))?)
-            }
+            Some(file) => Some(token_file(file)?),
             None => None,
         };
         let plugin_configurations = match &config.admission_config_file {
@@ -276,15 +294,18 @@ fn authorizer(modes: &[AuthorizationMode]) -> (Arc<dyn Authorizer>, Option<Arc<R
     (authorizer, rbac)
 }
 
-fn authenticator(
-    provider: &Arc<rustls::crypto::CryptoProvider>,
-    cas: Vec<CertificateDer<'static>>,
-    tokens: Arc<TokenAuthenticator>,
-) -> Result<Authenticator, TlsError> {
-    Ok(Authenticator::new(
-        tls::client_verifier(provider, cas)?,
-        tokens,
-    ))
+fn token_file(file: &FileSetting) -> Result<TokenFile, ConfigError> {
+    TokenFile::parse(&file.read()?).map_err(|error| file.error(error))
+}
+
+/// Returns the reload of the token file, if one is configured.
+fn token_reload(config: &Config, tokens: &Arc<TokenAuthenticator>) -> Option<Reload> {
+    let file = config.token_auth_file.clone()?;
+    let tokens = Arc::clone(tokens);
+    Some(Reload::new(vec![file.path.clone()], move || {
+        tokens.replace_token_file(token_file(&file)?);
+        Ok(())
+    }))
 }
 
 /// Warns if a client that resumes from its last bookmark is likely to get a 410.

@@ -8,7 +8,7 @@ use rustls_pki_types::CertificateDer;
 use serde_json::json;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::server::process::pki::{ADMIN_USER, Credential, subject_names};
+use crate::server::process::pki::{ADMIN_USER, CertificateAndKey, subject_names};
 use crate::x509;
 
 /// The name of the cluster and of the context.
@@ -71,7 +71,7 @@ pub(in crate::server) fn reachable(listener: SocketAddr) -> SocketAddr {
 pub(in crate::server) fn render(
     server: SocketAddr,
     trust: &ServerTrust,
-    admin: &Credential,
+    admin: &CertificateAndKey,
 ) -> String {
     let base64 = |pem: &str| BASE64_STANDARD.encode(pem);
     let mut cluster = json!({
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_file_is_complete() {
-        let admin = Credential {
+        let admin = CertificateAndKey {
             certificate: "C".into(),
             key: "K".into(),
         };

@@ -12,8 +12,10 @@ mod open_error;
 mod open_etcd;
 mod open_storage;
 pub(super) mod quotas;
+mod reload;
 mod roles;
 mod run;
+mod tls_files;
 
 pub(super) mod announce;
 pub(super) mod embedded_server;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
 
 use crate::api::UserInfo;
 use crate::builtin::{KubernetesService, new_registry_with_config, start_token_tracking};
@@ -16,6 +15,7 @@ use crate::server::process::build::{Done, SecurePort, Server};
 use crate::server::process::files::DataDir;
 use crate::server::process::git_commit::GIT_COMMIT;
 use crate::server::process::quotas::BuiltinQuotas;
+use crate::server::process::reload;
 use crate::server::process::roles;
 use crate::server::transport::handler::service_account_router;
 use crate::server::transport::listen;
@@ -92,6 +92,7 @@ impl Server {
             ready.push(has_roles);
         }
 
+        reload::start(self.reloads, &caches);
         let controllers = Tasks::new();
         let quotas: Arc<dyn controllers::QuotaCounter> =
             Arc::new(BuiltinQuotas::new(Arc::clone(&registry)));
@@ -211,7 +212,7 @@ fn spawn_secure(
             service_accounts,
         },
     };
-    let tls = Some(TlsAcceptor::from(port.tls));
+    let tls = Some(port.tls);
     let accept = listen::accept(port.listener, tls, Arc::new(service), connections.clone());
     ports.spawn("accept https", accept);
 }

@@ -10,14 +10,14 @@ use futures_util::future::{BoxFuture, Either, Map};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
-use rustls_pki_types::UnixTime;
+use jiff::Timestamp;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::UserInfo;
 use crate::auth::{
-    AuthenticatedRequest, Authenticator, Credential, ObjectReader, PeerCertificate, ServiceAccountToken, Unauthorized,
-    websocket_token,
+    AuthenticatedRequest, Authenticator, Credential, ObjectReader, PeerCertificate,
+    ServiceAccountToken, Unauthorized, websocket_token,
 };
 use crate::builtin::TokenObjects;
 use crate::http as http_layer;
@@ -148,7 +148,8 @@ impl Handler {
             websocket_token::take(request.headers_mut())?;
         }
         let (path, headers) = (request.uri().path(), request.headers());
-        authenticator.authenticate(&self.certificate, path, headers, UnixTime::now())
+        let now = Timestamp::now().as_second();
+        authenticator.authenticate(&self.certificate, path, headers, now)
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio_rustls::TlsAcceptor;
 
 use crate::server::transport::connection;
 use crate::server::transport::handshakes::Handshakes;
 use crate::server::transport::service::Service;
+use crate::server::transport::tls::TlsSettings;
 use crate::tasks::Tasks;
 
 /// The backlog of accepted connections: thousands of clients reconnect at the same time after a
@@ -89,7 +89,7 @@ pub(in crate::server) fn bind(
 /// is `None` on the plain port.
 pub(in crate::server) async fn accept(
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<TlsSettings>,
     service: Arc<Service>,
     tasks: Tasks,
 ) {

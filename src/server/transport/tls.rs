@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -30,6 +31,9 @@ pub(in crate::server) enum TlsError {
     #[error("cannot set up TLS: {0}")]
     Verifier(#[from] ClientVerifierError),
 }
+
+/// The settings of new connections. They change with the serving certificate and the accepted CAs.
+pub(in crate::server) type TlsSettings = Arc<ArcSwap<ServerConfig>>;
 
 /// Returns the cryptography provider of all connections.
 pub(in crate::server) fn provider() -> Arc<CryptoProvider> {
@@ -97,6 +101,21 @@ pub(in crate::server) fn certificates(
         return Err(file.error("has no certificate in PEM"));
     }
     Ok(certificates)
+}
+
+/// Reads the CAs of client certificates in a file.
+///
+/// # Errors
+/// The file cannot be read, or has no usable CA.
+pub(in crate::server) fn client_cas(
+    provider: &Arc<CryptoProvider>,
+    file: &FileSetting,
+) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let cas = certificates(file)?;
+    // Checked separately from other CAs, so that the error names this file.
+    client_verifier(provider, cas.clone())
+        .map_err(|error| file.error(format_args!("has no usable CA ({error})")))?;
+    Ok(cas)
 }
 
 /// Returns a verifier of client certificates signed by one of `cas`.

@@ -2,12 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http::{Method, StatusCode};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
-use crate::harness::{Identity, PROTOCOLS, Protocol, Server, Wire};
+use crate::harness::{Identity, PROTOCOLS, Protocol, Server, Wire, tls};
 use crate::storage::etcd::EtcdProcess;
 
 fn mode(path: &Path) -> u32 {
@@ -293,6 +294,45 @@ async fn a_given_certificate_is_served_and_the_kubeconfig_trusts_it() {
     let config = server.kubeconfig_value();
     let cluster = &config["clusters"][0]["cluster"];
     assert_eq!(cluster["tls-server-name"], "api.example.com");
+    let mut admin = server.admin(Protocol::Http2).await;
+    assert_eq!(admin.get("/api").await.status, StatusCode::OK);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn replaced_serving_certificate_is_served_without_a_restart() {
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let ca = ca("corporate");
+    let install = || {
+        let (certificate, key) = ca.sign("api", &["api.example.com"]);
+        let certificate = write(files.path(), "tls.crt", &(certificate + &ca.pem));
+        (certificate, write(files.path(), "tls.key", &key))
+    };
+    let (certificate, key) = install();
+    let flags = [
+        "--storage=memory".to_owned(),
+        format!("--tls-cert-file={}", certificate.display()),
+        format!("--tls-private-key-file={}", key.display()),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let server = Server::start(&flags).await;
+    let config = server.kubeconfig_value();
+    let served = async || {
+        let stream = tls(server.secure(), &config, None, Protocol::Http2).await;
+        let certificates = stream.get_ref().1.peer_certificates();
+        certificates.expect("a certificate")[0].as_ref().to_vec()
+    };
+    let first = served().await;
+    let mut open = server.admin(Protocol::Http2).await;
+    install();
+    let replaced = async {
+        while served().await == first {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let within = tokio::time::timeout(Duration::from_secs(60), replaced).await;
+    assert!(within.is_ok(), "{}", server.log());
+    assert_eq!(open.get("/api").await.status, StatusCode::OK);
     let mut admin = server.admin(Protocol::Http2).await;
     assert_eq!(admin.get("/api").await.status, StatusCode::OK);
     server.stop().await;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use http::{HeaderMap, header};
 use rustls::server::danger::ClientCertVerifier;
-use rustls_pki_types::{CertificateDer, UnixTime};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::allow_authenticated::PUBLIC_PATHS;
+use super::client_certificate::{ClientCertificates, PeerCertificate};
 use super::credential::Credential;
 use super::service_account::ServiceAccountToken;
 use super::token_authenticator::{AuthenticatedToken, TokenAuthenticator};
@@ -18,24 +17,8 @@ use watchet_api::{Status, UserInfo};
 /// Authenticates requests.
 #[derive(Debug)]
 pub struct Authenticator {
-    client_certificates: Arc<dyn ClientCertVerifier>,
+    client_certificates: Arc<ClientCertificates>,
     tokens: Arc<TokenAuthenticator>,
-}
-
-/// The verified client certificate of a connection.
-#[derive(Debug, Clone)]
-pub enum PeerCertificate {
-    /// The client sent no certificate.
-    Absent,
-    /// The certificate is signed by an accepted CA.
-    Valid {
-        /// The user of the certificate.
-        user: Arc<UserInfo>,
-        /// The end of its validity in Unix seconds.
-        expires: i64,
-    },
-    /// The certificate is invalid, for this reason.
-    Invalid(Arc<str>),
 }
 
 /// An authenticated request.
@@ -76,47 +59,22 @@ impl Unauthorized {
 }
 
 impl Authenticator {
-    /// Creates an authenticator of certificates that `client_certificates` verifies, and of the bearer
-    /// tokens that `tokens` accepts.
-    pub fn new(
-        client_certificates: Arc<dyn ClientCertVerifier>,
-        tokens: Arc<TokenAuthenticator>,
-    ) -> Self {
+    /// Creates an authenticator of certificates that `verifier` accepts, and of the bearer tokens that `tokens`
+    /// accepts.
+    pub fn new(verifier: Arc<dyn ClientCertVerifier>, tokens: Arc<TokenAuthenticator>) -> Self {
         Self {
-            client_certificates,
+            client_certificates: Arc::new(ClientCertificates::new(verifier)),
             tokens,
         }
     }
 
-    /// Returns the verifier of client certificates.
-    pub fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::clone(&self.client_certificates)
+    /// Returns the accepted client certificates.
+    pub fn client_certificates(&self) -> &Arc<ClientCertificates> {
+        &self.client_certificates
     }
 
-    /// Verifies a client certificate with its chain. The handshake has proved that the peer has its
-    /// key.
-    pub fn peer_certificate(
-        &self,
-        chain: Option<&[CertificateDer<'_>]>,
-        now: UnixTime,
-    ) -> PeerCertificate {
-        let Some((leaf, intermediates)) = chain.and_then(<[_]>::split_first) else {
-            return PeerCertificate::Absent;
-        };
-        let verified = self
-            .client_certificates
-            .verify_client_cert(leaf, intermediates, now);
-        match verified {
-            Ok(_) => user_of(leaf).unwrap_or_else(|| {
-                let reason = "its subject has no common name, or one that is not text";
-                PeerCertificate::Invalid(reason.into())
-            }),
-            Err(error) => PeerCertificate::Invalid(error.to_string().into()),
-        }
-    }
-
-    /// Authenticates a request by the connection's certificate and the request's headers. The objects
-    /// that a service account token refers to are not checked.
+    /// Authenticates a request at `now`, in Unix seconds, by the connection's certificate and the request's headers.
+    /// The objects that a service account token refers to are not checked.
     ///
     /// # Errors
     /// There is no credential and the path requires one, or no credential is valid: an invalid
@@ -127,16 +85,18 @@ impl Authenticator {
         peer: &PeerCertificate,
         path: &str,
         headers: &HeaderMap,
-        now: UnixTime,
+        now: i64,
     ) -> Result<AuthenticatedRequest, Unauthorized> {
         let rejected = match peer {
-            PeerCertificate::Valid { user, expires } if now.as_secs() <= expires.unsigned_abs() => {
-                return Ok(AuthenticatedRequest::User {
-                    user: Arc::clone(user),
-                    credential: Some(Credential::ClientCertificate { expires: *expires }),
-                });
-            }
-            PeerCertificate::Valid { .. } => Some("the client certificate has expired".into()),
+            PeerCertificate::Valid(certificate) => match certificate.check(now) {
+                Ok(()) => {
+                    return Ok(AuthenticatedRequest::User {
+                        user: Arc::clone(certificate.user()),
+                        credential: Some(Credential::ClientCertificate(Arc::clone(certificate))),
+                    });
+                }
+                Err(reason) => Some(reason),
+            },
             PeerCertificate::Invalid(reason) => Some(format!("client certificate: {reason}")),
             PeerCertificate::Absent => None,
         };
@@ -169,26 +129,6 @@ impl Authenticator {
             false => Err(Unauthorized::new("no credentials")),
         }
     }
-}
-
-/// Returns the user of a certificate: the common name (the last of several, as in Go) is the user
-/// name, the organizations are the groups.
-fn user_of(leaf: &CertificateDer<'_>) -> Option<PeerCertificate> {
-    let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().last()?.as_str().ok()?.to_owned();
-    if name.is_empty() {
-        return None;
-    }
-    let groups = subject
-        .iter_organization()
-        .map(|group| group.as_str().map(str::to_owned))
-        .collect::<Result<Vec<_>, _>>()
-        .ok()?;
-    Some(PeerCertificate::Valid {
-        user: Arc::new(UserInfo::authenticated(name, String::new(), groups)),
-        expires: certificate.validity().not_after.timestamp(),
-    })
 }
 
 fn bearer_token(authorization: &str) -> Option<&str> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
 
 use rustls::crypto::aws_lc_rs;
+use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::*;
 use crate::service_account::TokenIssuer;
@@ -32,9 +33,17 @@ fn client(ca: &Ca, subject: &[(DnType, &str)], until_year: i32) -> CertificateDe
     params.signed_by(&key, &ca.0).unwrap().der().clone()
 }
 
-/// Returns the first second of 2026.
-fn now() -> UnixTime {
-    UnixTime::since_unix_epoch(Duration::from_secs(1_767_225_600))
+/// The first second of 2026.
+const NOW: i64 = 1_767_225_600;
+
+fn time(seconds: i64) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(seconds.unsigned_abs()))
+}
+
+fn peer(authenticator: &Authenticator, leaf: &CertificateDer<'static>) -> PeerCertificate {
+    let chain = Some(std::slice::from_ref(leaf));
+    let certificates = authenticator.client_certificates();
+    certificates.peer_certificate(chain, time(NOW))
 }
 
 fn authenticator(ca: &Ca, tokens: &str) -> Authenticator {
@@ -71,8 +80,8 @@ fn a_certificate_names_user_and_groups() {
         (DnType::OrganizationName, "dev"),
     ];
     let leaf = client(&ca, &subject, 2030);
-    let peer = authenticator.peer_certificate(Some(&[leaf]), now());
-    let authenticated = authenticator.authenticate(&peer, "/api", &headers(None), now());
+    let peer = peer(&authenticator, &leaf);
+    let authenticated = authenticator.authenticate(&peer, "/api", &headers(None), NOW);
     let user = known(authenticated).unwrap();
     assert_eq!(user.name, "jane");
     assert_eq!(user.groups, ["dev", "system:authenticated"]);
@@ -87,8 +96,8 @@ fn the_last_common_name_is_the_user() {
     let another = DnType::CustomDnType(vec![2, 5, 4, 3]);
     let subject = [(DnType::CommonName, "admin"), (another, "system:node:n")];
     let leaf = client(&ca, &subject, 2030);
-    let peer = authenticator.peer_certificate(Some(&[leaf]), now());
-    let authenticated = authenticator.authenticate(&peer, "/api", &headers(None), now());
+    let peer = peer(&authenticator, &leaf);
+    let authenticated = authenticator.authenticate(&peer, "/api", &headers(None), NOW);
     assert_eq!(known(authenticated).unwrap().name, "system:node:n");
 }
 
@@ -97,13 +106,15 @@ fn a_certificate_expires_even_on_an_open_connection() {
     let ca = ca();
     let authenticator = authenticator(&ca, "");
     let leaf = client(&ca, &[(DnType::CommonName, "jane")], 2027);
-    let peer = authenticator.peer_certificate(Some(std::slice::from_ref(&leaf)), now());
-    let later = UnixTime::since_unix_epoch(Duration::from_secs(now().as_secs() + 366 * 24 * 3600));
-    for (at, expected) in [(now(), true), (later, false)] {
+    let peer = peer(&authenticator, &leaf);
+    let later = NOW + 366 * 24 * 3600;
+    for (at, expected) in [(NOW, true), (later, false)] {
         let result = authenticator.authenticate(&peer, "/api", &headers(None), at);
         assert_eq!(result.is_ok(), expected);
     }
-    let late = authenticator.peer_certificate(Some(&[leaf]), later);
+    let late = authenticator
+        .client_certificates()
+        .peer_certificate(Some(&[leaf]), time(later));
     assert!(matches!(late, PeerCertificate::Invalid(_)));
 }
 
@@ -150,11 +161,39 @@ fn invalid_credentials_are_rejected() {
         (Some(&junk), None, "/api", None),
     ] {
         let chain = leaf.map(std::slice::from_ref);
-        let peer = authenticator.peer_certificate(chain, now());
+        let peer = authenticator
+            .client_certificates()
+            .peer_certificate(chain, time(NOW));
         let headers = headers(authorization.as_deref());
-        let result = authenticator.authenticate(&peer, path, &headers, now());
+        let result = authenticator.authenticate(&peer, path, &headers, NOW);
         let user = known(result);
         let name = user.as_ref().map(|user| user.name.as_str());
         assert_eq!(name, expected, "{authorization:?} {path}");
     }
+}
+
+/// Clients of open connections could use a certificate until they disconnected, after its CA was removed.
+#[test]
+fn replaced_cas_apply_to_open_connections() {
+    let (first, second) = (ca(), ca());
+    let authenticator = authenticator(&first, "");
+    let verifier = |ca: &Ca| {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        Arc::new(ClientVerifier::new(&provider, [ca.1.clone()]).unwrap())
+    };
+    let leaf = client(&first, &[(DnType::CommonName, "jane")], 2030);
+    let peer = peer(&authenticator, &leaf);
+    let is_accepted = || {
+        let result = authenticator.authenticate(&peer, "/api", &headers(None), NOW);
+        result.is_ok()
+    };
+    assert!(is_accepted());
+    authenticator
+        .client_certificates()
+        .replace(verifier(&second));
+    assert!(!is_accepted());
+    authenticator
+        .client_certificates()
+        .replace(verifier(&first));
+    assert!(is_accepted());
 }

@@ -36,7 +36,7 @@ async fn user(
     else {
         panic!("the token is of a service account");
     };
-    let user = token.validate(&TokenObjects(&fixture.registry)).await;
+    let user = token.validate(&TokenObjects(&*fixture.registry)).await;
     user.map(|user| user.name)
         .map_err(|error| error.to_string())
 }

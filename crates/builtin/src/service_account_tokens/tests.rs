@@ -33,7 +33,7 @@ const INVALIDATED: &str = "service account token has been invalidated";
 /// Returns the name of the user of a token with these claims, or the error.
 async fn validate(fixture: &Fixture, claims: KubernetesClaims) -> String {
     let token = ServiceAccountToken::new(claims);
-    match token.validate(&TokenObjects(&fixture.registry)).await {
+    match token.validate(&TokenObjects(&*fixture.registry)).await {
         Ok(user) => user.name,
         Err(error) => error.to_string(),
     }

@@ -136,7 +136,10 @@ async fn watch_ends_when_the_permission_to_impersonate_ends() {
     authorizer.deny("admin");
     access.ended().cancelled().await;
     let message = &access.denial().unwrap().message;
-    assert!(message.contains(r#""admin" cannot impersonate"#), "{message}");
+    assert!(
+        message.contains(r#""admin" cannot impersonate"#),
+        "{message}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

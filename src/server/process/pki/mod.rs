@@ -40,16 +40,16 @@ const SERVING_NAMES: [&str; 6] = [
 
 /// A certificate and its private key, both PEM.
 #[derive(Clone)]
-pub(in crate::server) struct Credential {
+pub(in crate::server) struct CertificateAndKey {
     /// The certificate.
     pub certificate: String,
     /// The private key.
     pub key: String,
 }
 
-impl std::fmt::Debug for Credential {
+impl std::fmt::Debug for CertificateAndKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Credential")
+        f.write_str("CertificateAndKey")
     }
 }
 
@@ -61,9 +61,9 @@ pub(in crate::server) struct Pki {
     /// The CA with its key.
     pub signer: CertificateAuthority,
     /// The serving certificate.
-    pub serving: Credential,
+    pub serving: CertificateAndKey,
     /// The client certificate of the admin's kubeconfig.
-    pub admin: Credential,
+    pub admin: CertificateAndKey,
     /// The private key that signs service account tokens, PEM.
     pub service_account_key: String,
     /// Files that were created at this start.
@@ -273,7 +273,7 @@ fn create_ca(now: Timestamp) -> Result<(String, String, Issuer<'static, KeyPair>
 pub(in crate::server) fn create_self_signed(
     address: IpAddr,
     now: Timestamp,
-) -> Result<Credential, PkiError> {
+) -> Result<CertificateAndKey, PkiError> {
     let (ca, _, issuer) = create_ca(now)?;
     let purpose = Purpose {
         common_name: "watchet",
@@ -282,7 +282,7 @@ pub(in crate::server) fn create_self_signed(
         names: serving_names(address, None),
     };
     let leaf = create_leaf(&purpose, &issuer, now)?;
-    Ok(Credential {
+    Ok(CertificateAndKey {
         certificate: leaf.certificate + &ca,
         key: leaf.key,
     })
@@ -296,13 +296,13 @@ fn load_or_create_leaf(
     issuer: &Issuer<'_, KeyPair>,
     now: Timestamp,
     created: &mut Vec<PathBuf>,
-) -> Result<Credential, PkiError> {
+) -> Result<CertificateAndKey, PkiError> {
     let certificate_path = dir.join(name).with_extension("crt");
     let key_path = dir.join(name).with_extension("key");
     let certificate = files::read_if_exists(&certificate_path)?;
     if let (Some(certificate), Some(key)) = (certificate, files::read_if_exists(&key_path)?) {
         match recreation_reason(&certificate, &key, purpose, ca, now) {
-            None => return Ok(Credential { certificate, key }),
+            None => return Ok(CertificateAndKey { certificate, key }),
             Some(why) => {
                 tracing::info!(path = %certificate_path.display(), why, "certificate recreated")
             }
@@ -319,7 +319,7 @@ fn create_leaf(
     purpose: &Purpose,
     issuer: &Issuer<'_, KeyPair>,
     now: Timestamp,
-) -> Result<Credential, PkiError> {
+) -> Result<CertificateAndKey, PkiError> {
     let mut params = CertificateParams::new(purpose.names.clone())?;
     let subject = &mut params.distinguished_name;
     subject.push(DnType::CommonName, purpose.common_name);
@@ -331,7 +331,7 @@ fn create_leaf(
     params.use_authority_key_identifier_extension = true;
     set_validity(&mut params, now, Span::new().days(LEAF_DAYS));
     let key = KeyPair::generate()?;
-    Ok(Credential {
+    Ok(CertificateAndKey {
         certificate: params.signed_by(&key, issuer)?.pem(),
         key: key.serialize_pem(),
     })

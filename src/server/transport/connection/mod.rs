@@ -23,6 +23,7 @@ use crate::server::transport::handler::Handler;
 use crate::server::transport::handshakes::HandshakePermit;
 use crate::server::transport::service::{Authentication, Service};
 use crate::server::transport::socket::Socket;
+use crate::server::transport::tls::TlsSettings;
 use crate::server::transport::unread::DelayedClose;
 use crate::server::transport::{http2, overdue};
 use crate::tasks::{PollOnWake, Tasks};
@@ -55,7 +56,7 @@ type Serving = BoxFuture<'static, hyper::Result<()>>;
 pub(in crate::server) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    tls: Option<TlsSettings>,
     service: Arc<Service>,
     handshake_permit: Option<HandshakePermit>,
     tasks: Tasks,
@@ -101,13 +102,14 @@ async fn in_time<F: Future>(handshake: F, permit: Option<HandshakePermit>) -> Op
 async fn begin(
     stream: TcpStream,
     peer: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    tls: Option<TlsSettings>,
     service: Arc<Service>,
     tasks: Tasks,
 ) -> io::Result<Serving> {
     Ok(match tls {
         Some(tls) => {
-            let stream = tls.accept(Socket(stream)).await?;
+            let acceptor = TlsAcceptor::from(tls.load_full());
+            let stream = acceptor.accept(Socket(stream)).await?;
             let (protocol, handler) = secured(&stream, peer, &service);
             http(stream, peer, protocol, handler, tasks)
         }
@@ -128,7 +130,8 @@ fn secured(stream: &TlsStream<Socket>, peer: SocketAddr, service: &Service) -> (
     };
     let certificate = match &service.authentication {
         Authentication::Required { authenticator, .. } => {
-            authenticator.peer_certificate(session.peer_certificates(), UnixTime::now())
+            let certificates = authenticator.client_certificates();
+            certificates.peer_certificate(session.peer_certificates(), UnixTime::now())
         }
         Authentication::Unsecured(_) => PeerCertificate::Absent,
     };

@@ -27,7 +27,9 @@ pub(super) fn problems_of_update(
 pub(super) fn prepare_update(plural: &str, old: &Value, new: &mut Value) {
     match plural {
         "persistentvolumes" => prepare::keep_phase_time(old, new),
-        "services" => spec::patch_allocated_values(old.as_object().unwrap(), new.as_object_mut().unwrap()),
+        "services" => {
+            spec::patch_allocated_values(old.as_object().unwrap(), new.as_object_mut().unwrap())
+        }
         _ => {}
     }
 }

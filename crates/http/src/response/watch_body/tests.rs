@@ -355,7 +355,10 @@ async fn an_encoding_failure_follows_the_preceding_events() {
 #[tokio::test]
 async fn denial_replaces_received_events_and_ends_the_watch() {
     let metrics = Metrics::new();
-    let batches = vec![vec![modified("a", 7)], vec![modified("b", 8), modified("c", 9)]];
+    let batches = vec![
+        vec![modified("a", 7)],
+        vec![modified("b", 8), modified("c", 9)],
+    ];
     let mut script = script(batches);
     script.denial = Some(Status::failure(403, "Forbidden", "no role".to_owned()));
     script.open = true;

@@ -1,0 +1,292 @@
+//! Open watches whose client loses access: they end with an ERROR event, 401 or 403.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use http::Method;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use serde_json::Value;
+
+use crate::harness::{Identity, Kubectl, PROTOCOLS, Protocol, Scrape, Server, Wire, full, request};
+
+const RBAC: &str = "--authorization-mode=RBAC";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Far longer than any test waits for an event.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A watch of the config maps in `default`.
+struct OpenWatch {
+    body: Incoming,
+    /// Received and not returned yet.
+    buffer: Vec<u8>,
+    _wire: Wire,
+}
+
+impl OpenWatch {
+    async fn start(mut wire: Wire, headers: &[(&str, &str)]) -> Self {
+        let path = format!(
+            "{MAPS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        );
+        let opened = wire
+            .open(request(Method::GET, &path, headers, full("")))
+            .await
+            .unwrap();
+        assert_eq!(opened.status(), 200);
+        let mut watch = Self {
+            body: opened.into_body(),
+            buffer: Vec::new(),
+            _wire: wire,
+        };
+        loop {
+            let event = watch.next().await.expect("the end of the initial state");
+            if event["type"] == "BOOKMARK" {
+                return watch;
+            }
+        }
+    }
+
+    /// Returns the next event; `None` at the end of the body.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
+            match frame.expect("an event or the end in time") {
+                Some(frame) => self.buffer.extend(frame.unwrap().into_data().unwrap()),
+                None => return None,
+            }
+        }
+    }
+
+    /// Waits for the next event that is neither a bookmark nor about a config map that a controller writes, which must
+    /// be an error and the last. Returns its status.
+    async fn error(&mut self) -> Value {
+        loop {
+            let event = self.next().await.expect("an error before the end");
+            if event["type"] == "ERROR" {
+                assert_eq!(self.next().await, None, "nothing follows");
+                return event["object"].clone();
+            }
+        }
+    }
+}
+
+async fn grant(kubectl: &Kubectl, subject: &str) {
+    let role = [
+        "create",
+        "role",
+        "reader",
+        "--verb=get,list,watch",
+        "--resource=configmaps",
+    ];
+    kubectl.run(&role).await;
+    kubectl
+        .run(&["create", "rolebinding", "readers", "--role=reader", subject])
+        .await;
+}
+
+async fn wait_until_allowed(wire: &mut Wire, headers: &[(&str, &str)]) {
+    let attempts = async {
+        while wire.send(Method::GET, MAPS, headers, "").await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, attempts)
+        .await
+        .expect("the binding takes effect");
+}
+
+/// Fails with kube-apiserver, where the watch goes on until it times out.
+#[tokio::test]
+async fn watch_ends_when_its_role_binding_is_deleted() {
+    let server = Server::start(&[RBAC]).await;
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    for protocol in PROTOCOLS {
+        grant(&kubectl, "--user=jane").await;
+        let as_jane = [("impersonate-user", "jane")];
+        let mut jane = server.admin(protocol).await;
+        wait_until_allowed(&mut jane, &as_jane).await;
+        let mut watch = OpenWatch::start(jane, &as_jane).await;
+        let mut admin = OpenWatch::start(server.admin(protocol).await, &[]).await;
+        kubectl.run(&["create", "configmap", "seen"]).await;
+        assert_eq!(
+            watch.next().await.unwrap()["object"]["metadata"]["name"],
+            "seen"
+        );
+        kubectl.run(&["delete", "rolebinding", "readers"]).await;
+        let status = watch.error().await;
+        assert_eq!(status["code"], 403);
+        assert_eq!(
+            status["message"],
+            r#"configmaps is forbidden: User "jane" cannot watch resource "configmaps" in API group "" in the namespace "default""#
+        );
+        // The watches of others go on.
+        kubectl
+            .run(&["delete", "role/reader", "configmap/seen"])
+            .await;
+        assert_eq!(admin.next().await.unwrap()["type"], "ADDED");
+        assert_eq!(admin.next().await.unwrap()["type"], "DELETED");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn kubectl_prints_why_its_watch_ended() {
+    let server = Server::start(&[RBAC]).await;
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    grant(&kubectl, "--user=jane").await;
+    wait_until_allowed(
+        &mut server.admin(Protocol::Http2).await,
+        &[("impersonate-user", "jane")],
+    )
+    .await;
+    let revoke = async {
+        let mut admin = server.admin(Protocol::Http2).await;
+        loop {
+            let metrics = admin.get("/metrics").await;
+            let metrics = Scrape::parse(std::str::from_utf8(&metrics.body).unwrap());
+            let labels = [r#"verb="WATCH""#, r#"resource="configmaps""#];
+            if metrics.sum("apiserver_longrunning_requests", &labels) > 0.0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        kubectl.run(&["delete", "rolebinding", "readers"]).await;
+    };
+    let watch = ["--as=jane", "get", "configmaps", "--watch"];
+    let (rows, ()) = tokio::join!(kubectl.run(&watch), revoke);
+    // kubectl prints the status of an ERROR event as it prints an object, and succeeds.
+    assert!(rows.contains("configmaps is forbidden"), "{rows}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn watch_ends_when_its_service_account_is_deleted() {
+    let server = Server::start(&[RBAC]).await;
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    kubectl.run(&["create", "serviceaccount", "robot"]).await;
+    grant(&kubectl, "--serviceaccount=default:robot").await;
+    let token = kubectl.run(&["create", "token", "robot"]).await;
+    let bearer = format!("Bearer {}", token.trim());
+    let headers = [("authorization", &*bearer)];
+    let mut robot = server.stranger(Protocol::Http2).await;
+    wait_until_allowed(&mut robot, &headers).await;
+    let mut watch = OpenWatch::start(robot, &headers).await;
+    kubectl.run(&["delete", "serviceaccount", "robot"]).await;
+    let status = watch.error().await;
+    assert_eq!(
+        (&status["code"], &status["reason"]),
+        (&401.into(), &"Unauthorized".into())
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn watch_ends_when_its_token_leaves_the_file() {
+    let files = tempfile::tempdir().unwrap();
+    let path = files.path().join("tokens.csv");
+    std::fs::write(&path, "t1,ann,u1\nt2,bob,u2\n").unwrap();
+    let server = Server::start(&[&format!("--token-auth-file={}", path.display())]).await;
+    let (ann, bob) = (
+        [("authorization", "Bearer t1")],
+        [("authorization", "Bearer t2")],
+    );
+    let mut of_ann = OpenWatch::start(server.stranger(Protocol::Http1).await, &ann).await;
+    let mut of_bob = OpenWatch::start(server.stranger(Protocol::Http1).await, &bob).await;
+    // A file that is invalid changes nothing.
+    std::fs::write(&path, "t1,ann,u1\nt2").unwrap();
+    wait_for_log(&server, "changed file ignored").await;
+    let mut wire = server.stranger(Protocol::Http1).await;
+    assert_eq!(wire.send(Method::GET, MAPS, &ann, "").await.status, 200);
+    std::fs::write(&path, "t2,bob,u2\nt3,eve,u3\n").unwrap();
+    assert_eq!(of_ann.error().await["code"], 401);
+    assert_eq!(wire.send(Method::GET, MAPS, &ann, "").await.status, 401);
+    let eve = [("authorization", "Bearer t3")];
+    assert_eq!(wire.send(Method::GET, MAPS, &eve, "").await.status, 200);
+    Kubectl::new(&server.kubeconfig())
+        .run(&["create", "configmap", "later"])
+        .await;
+    assert_eq!(
+        of_bob.next().await.unwrap()["object"]["metadata"]["name"],
+        "later"
+    );
+    server.stop().await;
+}
+
+async fn wait_for_log(server: &Server, text: &str) {
+    let attempts = async {
+        while !server.log().contains(text) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let within = tokio::time::timeout(PATIENCE, attempts).await;
+    assert!(within.is_ok(), "{text:?} is not logged");
+}
+
+struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Ca {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
+    }
+
+    /// Returns the certificate of a client that expires after `validity`.
+    fn client(&self, name: &str, validity: Duration) -> Identity {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + since_epoch.unwrap() + validity;
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes())
+    }
+}
+
+async fn watch_as(server: &Server, identity: &Identity) -> OpenWatch {
+    let config = server.kubeconfig_value();
+    let wire = Wire::secure(server.secure(), &config, Some(identity), Protocol::Http2).await;
+    OpenWatch::start(wire, &[]).await
+}
+
+#[tokio::test]
+async fn watch_ends_when_its_certificate_expires_or_its_ca_is_removed() {
+    let files = tempfile::tempdir().unwrap();
+    let (first, second) = (Ca::new("first"), Ca::new("second"));
+    let path = files.path().join("ca.crt");
+    let write = |cas: &[&Ca], path: &Path| {
+        let pem: String = cas.iter().map(|ca| &*ca.pem).collect();
+        std::fs::write(path, pem).unwrap();
+    };
+    write(&[&first, &second], &path);
+    let server = Server::start(&[&format!("--client-ca-file={}", path.display())]).await;
+    let long = Duration::from_secs(3600);
+    let mut expires = watch_as(&server, &first.client("ann", Duration::from_secs(3))).await;
+    let mut removed = watch_as(&server, &first.client("bob", long)).await;
+    let mut remains = watch_as(&server, &second.client("eve", long)).await;
+    assert_eq!(expires.error().await["code"], 401);
+    write(&[&second], &path);
+    assert_eq!(removed.error().await["code"], 401);
+    Kubectl::new(&server.kubeconfig())
+        .run(&["create", "configmap", "later"])
+        .await;
+    assert_eq!(
+        remains.next().await.unwrap()["object"]["metadata"]["name"],
+        "later"
+    );
+    server.stop().await;
+}
