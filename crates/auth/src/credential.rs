@@ -4,16 +4,16 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::authenticator::Unauthorized;
 use crate::client_certificate::ClientCertificate;
 use crate::object_reader::ObjectReader;
 use crate::service_account::ServiceAccountToken;
 use crate::token_authenticator::TokenAuthenticator;
 use crate::token_error::InvalidToken;
 use crate::token_file::TokenDigest;
+use crate::unauthorized::Unauthorized;
 
-/// The valid credential of a request. Two are equal if they are the same certificate or token, as far as later checks
-/// can tell.
+/// The valid credential of a request. Two are equal if all later checks have the same
+/// result: they are the same certificate or token.
 #[derive(Clone)]
 pub enum Credential {
     /// A client certificate.
@@ -110,9 +110,9 @@ impl fmt::Debug for Credential {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
 
     use async_trait::async_trait;
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::object_reader::{Freshness, ObjectReadError};
@@ -152,7 +152,7 @@ mod tests {
             _: &str,
             _: Freshness,
         ) -> Result<Arc<Object>, ObjectReadError> {
-            Err(self.0.lock().unwrap().clone())
+            Err(self.0.lock().clone())
         }
 
         async fn record_token_use(&self, _: &Object) {}
@@ -181,7 +181,7 @@ mod tests {
             "an outage proves nothing"
         );
         assert!(reason(credential.check(51).await).contains("expired"));
-        *objects.0.lock().unwrap() = ObjectReadError::NotFound("account not found".into());
+        *objects.0.lock() = ObjectReadError::NotFound("account not found".into());
         assert!(reason(credential.check(49).await).contains("account not found"));
     }
 }

@@ -72,12 +72,13 @@ mod service_account;
 mod token_authenticator;
 mod token_error;
 mod token_file;
+mod unauthorized;
 pub mod websocket_token;
 
 pub use allow_authenticated::AllowAuthenticated;
 pub use always_deny::AlwaysDeny;
 pub use attributes::Attributes;
-pub use authenticator::{AuthenticatedRequest, Authenticator, Unauthorized};
+pub use authenticator::{AuthenticatedRequest, Authenticator};
 pub use authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
 pub use client_certificate::{ClientCertificate, ClientCertificates, PeerCertificate};
 pub use credential::Credential;
@@ -89,4 +90,5 @@ pub use service_account::{
 pub use token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 pub use token_error::InvalidToken;
 pub use token_file::{InvalidTokenFile, TokenDigest, TokenFile};
+pub use unauthorized::Unauthorized;
 pub use union::UnionAuthorizer;

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderValue};
 
-use super::authenticator::Unauthorized;
+use super::unauthorized::Unauthorized;
 
 /// The prefix of such a subprotocol; the rest is the token in base64url without padding.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";

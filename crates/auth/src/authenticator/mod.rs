@@ -1,7 +1,6 @@
 //! Authentication of requests by client certificate or bearer token. Anonymous requests are limited to
 //! public paths.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{HeaderMap, header};
@@ -12,7 +11,8 @@ use super::client_certificate::{ClientCertificates, PeerCertificate};
 use super::credential::Credential;
 use super::service_account::ServiceAccountToken;
 use super::token_authenticator::{AuthenticatedToken, TokenAuthenticator};
-use watchet_api::{Status, UserInfo};
+use super::unauthorized::Unauthorized;
+use watchet_api::UserInfo;
 
 /// Authenticates requests.
 #[derive(Debug)]
@@ -34,28 +34,6 @@ pub enum AuthenticatedRequest {
     /// A request with a service account token that has a valid signature. [`ServiceAccountToken::validate`] checks the
     /// objects that it refers to, and returns its user.
     ServiceAccount(Box<ServiceAccountToken>),
-}
-
-/// 401: a credential is missing or invalid. The reason is only logged.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Unauthorized")]
-pub struct Unauthorized(Cow<'static, str>);
-
-impl Unauthorized {
-    /// Creates an error with this reason.
-    pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self(reason.into())
-    }
-
-    /// Returns the reason, for the log.
-    pub fn reason(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns the body of the response, with upstream's message.
-    pub fn status(&self) -> Status {
-        Status::failure(401, "Unauthorized", self.to_string())
-    }
 }
 
 impl Authenticator {

@@ -126,14 +126,20 @@ enum Checks {
     Credentials,
 }
 
+/// A grant and the number of watches that share it.
+#[derive(Debug)]
+struct Shared {
+    grant: Arc<Grant>,
+    watches: usize,
+}
+
 /// The grants of all open watches, and the task that checks them.
 #[derive(Debug)]
 pub(crate) struct WatchAccessMonitor {
     authorizer: Arc<dyn Authorizer>,
     /// The task group of the watches.
     tasks: Tasks,
-    /// With the number of watches of each.
-    grants: Mutex<HashMap<Arc<Requirements>, (Arc<Grant>, usize)>>,
+    grants: Mutex<HashMap<Arc<Requirements>, Shared>>,
     /// Notified when decisions may have changed; set when the task has started.
     changed: OnceLock<Arc<Notify>>,
 }
@@ -189,9 +195,9 @@ impl WatchAccessMonitor {
         let mut grants = self.grants.lock();
         let (grant, is_new) = match grants.entry(Arc::new(requirements)) {
             Entry::Occupied(mut occupied) => {
-                let (grant, watches) = occupied.get_mut();
-                *watches += 1;
-                (Arc::clone(grant), false)
+                let shared = occupied.get_mut();
+                shared.watches += 1;
+                (Arc::clone(&shared.grant), false)
             }
             Entry::Vacant(vacant) => {
                 let grant = Arc::new(Grant {
@@ -199,7 +205,10 @@ impl WatchAccessMonitor {
                     denial: OnceLock::new(),
                     ended: self.tasks.token().child_token(),
                 });
-                vacant.insert((Arc::clone(&grant), 1));
+                vacant.insert(Shared {
+                    grant: Arc::clone(&grant),
+                    watches: 1,
+                });
                 (grant, true)
             }
         };
@@ -211,11 +220,11 @@ impl WatchAccessMonitor {
     fn leave(&self, grant: &Arc<Grant>) {
         let mut grants = self.grants.lock();
         // Another one may have replaced a grant that has ended.
-        if let Some((current, watches)) = grants.get_mut(&grant.requirements)
-            && Arc::ptr_eq(current, grant)
+        if let Some(shared) = grants.get_mut(&grant.requirements)
+            && Arc::ptr_eq(&shared.grant, grant)
         {
-            *watches -= 1;
-            if *watches == 0 {
+            shared.watches -= 1;
+            if shared.watches == 0 {
                 grants.remove(&grant.requirements);
             }
         }
@@ -239,7 +248,7 @@ impl WatchAccessMonitor {
     async fn check_all(&self, checks: Checks) {
         let grants: Vec<Arc<Grant>> = {
             let grants = self.grants.lock();
-            let grants = grants.values().map(|(grant, _)| grant);
+            let grants = grants.values().map(|shared| &shared.grant);
             let has_check = |grant: &&Arc<Grant>| {
                 checks == Checks::All || grant.requirements.credential.is_some()
             };
@@ -269,8 +278,8 @@ impl WatchAccessMonitor {
 
     fn remove(&self, grant: &Arc<Grant>) {
         let mut grants = self.grants.lock();
-        if let Some((current, _)) = grants.get(&grant.requirements)
-            && Arc::ptr_eq(current, grant)
+        if let Some(shared) = grants.get(&grant.requirements)
+            && Arc::ptr_eq(&shared.grant, grant)
         {
             grants.remove(&grant.requirements);
         }
