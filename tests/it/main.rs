@@ -20,6 +20,7 @@ mod custom;
 mod election;
 mod envtest;
 mod harness;
+mod hostile_bodies;
 mod informer;
 mod kube_client;
 mod kubectl;

@@ -25,8 +25,11 @@ const LARGE: usize = 2 << 20;
 /// What is larger than any body that is accepted.
 const HUGE: usize = 4 << 20;
 
-/// As many writes as may be in flight.
-const WRITES_MAX: usize = 200;
+/// As many bodies as one user may have incomplete.
+const INCOMPLETE_MAX: usize = 200;
+
+/// How often an incomplete body continues, so that it does not count as stopped.
+const DRIP: Duration = Duration::from_secs(1);
 
 /// A race is lost now and then only.
 const ROUNDS: usize = 24;
@@ -262,15 +265,20 @@ async fn curl_sees_refusals_of_every_kind() {
         (Client::Admin, MAPS, &[], &huge, "413"),
     ];
     check_by_curl(&server, &refusals).await;
-    let seated = take_all_seats(&server).await;
+    let mut incomplete = Vec::new();
+    begin_bodies(&server, Client::Plain, &mut incomplete).await;
+    begin_bodies(&server, Client::Admin, &mut incomplete).await;
     let busy = [
         (Client::Plain, MAPS, &[][..], &small, "429"),
         (Client::Plain, MAPS, &[], &large, "429"),
         (Client::Admin, MAPS, &[], &small, "429"),
         (Client::Admin, MAPS, &[], &large, "429"),
     ];
-    check_by_curl(&server, &busy).await;
-    drop(seated);
+    tokio::select! {
+        () = check_by_curl(&server, &busy) => {}
+        () = drip(&mut incomplete) => {}
+    }
+    drop(incomplete);
     server.stop().await;
 }
 
@@ -310,31 +318,83 @@ async fn make_pod(server: &Server) {
     assert_eq!(created.status, 201, "{}", created.json());
 }
 
-/// Begins as many writes as may be in flight and never ends them. They stay until their connections are dropped.
+/// A request whose body is incomplete.
+type Incomplete = Box<dyn AsyncWrite + Unpin>;
+
+/// Begins as many bodies as the user of a client may have incomplete, and adds them to `all`.
 ///
-/// A write is refused while earlier ones, whose connections a test has just dropped, still count. Each probe that is not
-/// refused therefore adds a write.
-async fn take_all_seats(server: &Server) -> Vec<TcpStream> {
-    let mut seated = Vec::new();
-    for _ in 0..WRITES_MAX {
-        seated.push(take_seat(server).await);
+/// A body is refused while earlier ones, whose connections a test has just dropped, still count. Each probe that is not
+/// refused therefore adds a body.
+async fn begin_bodies(server: &Server, client: Client, all: &mut Vec<Incomplete>) {
+    for _ in 0..INCOMPLETE_MAX {
+        all.push(begin_body(server, client).await);
     }
     let full = async {
-        while post(&mut plain(server).await, MAPS, "", b"{}").await.code != 429 {
-            seated.push(take_seat(server).await);
+        while probe(server, client).await != 429 {
+            all.push(begin_body(server, client).await);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, full).await.expect("all seats are taken");
-    seated
+    timeout(PATIENCE, full)
+        .await
+        .expect("no more bodies may be incomplete");
+}
+
+/// Returns the code of a small write.
+async fn probe(server: &Server, client: Client) -> u16 {
+    match client {
+        Client::Plain => post(&mut plain(server).await, MAPS, "", b"{}").await.code,
+        Client::Admin => {
+            let admin = Identity::from_kubeconfig(&server.kubeconfig_value());
+            let mut stream = secured(server, Some(&admin)).await;
+            post(&mut stream, MAPS, "", b"{}").await.code
+        }
+    }
 }
 
 /// Begins a write.
-async fn take_seat(server: &Server) -> TcpStream {
-    let head = format!("POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n");
-    let mut stream = plain(server).await;
+async fn begin_body(server: &Server, client: Client) -> Incomplete {
+    let head = format!("POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n");
+    let mut stream: Incomplete = match client {
+        Client::Plain => Box::new(plain(server).await),
+        Client::Admin => {
+            let admin = Identity::from_kubeconfig(&server.kubeconfig_value());
+            Box::new(secured(server, Some(&admin)).await)
+        }
+    };
     stream.write_all(head.as_bytes()).await.expect("it reads");
+    stream.flush().await.expect("it reads");
     stream
+}
+
+/// Continues all bodies by a byte now and then.
+async fn drip(incomplete: &mut [Incomplete]) {
+    loop {
+        tokio::time::sleep(DRIP).await;
+        for stream in &mut *incomplete {
+            stream.write_all(b" ").await.expect("it reads on");
+            stream.flush().await.expect("it reads on");
+        }
+    }
+}
+
+/// 205 bodies of one user that did not arrive took all permits of writes for 34 s.
+#[tokio::test]
+async fn incomplete_bodies_of_one_user_do_not_stop_the_writes_of_others() {
+    let server = Server::start(&[]).await;
+    let mut incomplete = Vec::new();
+    for _ in 0..2 * INCOMPLETE_MAX {
+        incomplete.push(begin_body(&server, Client::Plain).await);
+    }
+    begin_bodies(&server, Client::Plain, &mut incomplete).await;
+    let mut wire = server.admin(Protocol::Http2).await;
+    for n in 0..100 {
+        let map = format!(r#"{{"metadata": {{"name": "m{n}"}}}}"#);
+        let created = wire.send(Method::POST, MAPS, &[], &map).await;
+        assert_eq!(created.status, 201, "{}", created.json());
+    }
+    drop(incomplete);
+    server.stop().await;
 }
 
 /// How curl reaches the server.

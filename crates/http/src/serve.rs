@@ -1,8 +1,12 @@
 //! Serves one request: authorizes it, dispatches by path, enforces the limits, sets common headers. Every failure,
 //! including a panic, becomes a `Status`.
 
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -12,7 +16,7 @@ use axum::http::header::USER_AGENT;
 use axum::http::request::Parts;
 use axum::response::Response;
 use futures_util::FutureExt as _;
-use tokio::sync::Semaphore;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::audit;
@@ -21,7 +25,7 @@ use crate::endpoints::health::{self, Endpoint};
 use crate::endpoints::{metrics, route};
 use crate::error::HttpError;
 use crate::request::accept::{accept_header, is_pretty, status_media};
-use crate::request::body::RequestBody;
+use crate::request::request_body::RequestBody;
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 use crate::request_monitor::RequestMonitor;
 use crate::response::guarded_body::GuardedBody;
@@ -44,12 +48,17 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
     let info = RequestInfo::parse(&parts.method, uri.path(), uri.query());
     let monitored = RequestMonitor::begin(&state, &parts, &info);
     let warnings = Warnings::default();
-    let result = AssertUnwindSafe(async {
-        authorize(&**state.registry.authorizer(), &mut parts, &info).await?;
-        dispatch(&state, &parts, info, body, &warnings).await
-    });
-    let result = result.catch_unwind().await;
-    let parts = parts;
+    let authorized = authorize(&**state.registry.authorizer(), &mut parts, &info);
+    let authorized = AssertUnwindSafe(authorized).catch_unwind().await;
+    let parts = Arc::new(parts);
+    let result = match authorized {
+        Ok(Ok(())) => {
+            let response = dispatch(&state, &parts, info, body, &warnings);
+            AssertUnwindSafe(response).catch_unwind().await
+        }
+        Ok(Err(denied)) => Ok(Err(denied)),
+        Err(panic) => Err(panic),
+    };
     let (method, uri) = (&parts.method, &parts.uri);
     // The impersonated user, if any.
     let user = parts.extensions.get::<Arc<UserInfo>>();
@@ -89,8 +98,8 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
 }
 
 async fn dispatch(
-    state: &HttpState,
-    parts: &Parts,
+    state: &Arc<HttpState>,
+    parts: &Arc<Parts>,
     info: Result<RequestInfo, InvalidPath>,
     body: Body,
     warnings: &Warnings,
@@ -107,76 +116,135 @@ async fn dispatch(
                 return metrics::scrape(state, parts).await;
             }
             let response = route::document(state, parts, &segments);
-            run_limited(&state.reads, state.config.request_timeout, response).await
+            run_read(state, state.config.request_timeout, response).await
         }
         RequestInfo::Resource(request) => {
             let call = Call::new(state, parts, request.clone(), warnings.clone())?;
-            if call.verb() == Verb::Watch {
+            let objects = ObjectRequest {
+                state: Arc::clone(state),
+                parts: Arc::clone(parts),
+                request,
+                body: Arc::new(call.body(body)),
+                warnings: warnings.clone(),
+            };
+            match call.verb() {
                 // A watch is limited by its own timeout and the cache's, not by the request
                 // timeout.
-                return serve_objects(state, call, parts, request, body, warnings).await;
+                Verb::Watch => objects.serve(call).await,
+                verb if verb.is_write() => {
+                    let limit = call.time_limit()?;
+                    run_write(objects, call, limit).await
+                }
+                _ => {
+                    let limit = call.time_limit()?;
+                    run_read(state, limit, objects.serve(call)).await
+                }
             }
-            let limit = call.time_limit()?;
-            let permits = match call.verb().is_write() {
-                true => &state.writes,
-                false => &state.reads,
-            };
-            let response = serve_objects(state, call, parts, request, body, warnings);
-            run_limited(permits, limit, response).await
         }
     }
 }
 
-/// Serves a request about objects. If the resource's definition changes meanwhile (a CRD update
-/// replaces its cache), the request is repeated with the new definition.
-async fn serve_objects(
-    state: &HttpState,
-    mut call: Call<'_>,
-    parts: &Parts,
+/// A request about objects, which may be repeated.
+struct ObjectRequest {
+    state: Arc<HttpState>,
+    parts: Arc<Parts>,
     request: ResourceRequest,
-    body: Body,
-    warnings: &Warnings,
-) -> Result<Response, HttpError> {
-    let body = RequestBody::new(body);
-    // The old definition may still be registered just after its cache has stopped: retry it once.
-    let mut unchanged = 0;
-    loop {
-        let response = verbs::run(&call, &body).await;
-        let Err(HttpError::Api(ApiError::NotServed | ApiError::Read(ReadError::Stopped))) =
-            response
-        else {
-            return response;
-        };
-        // Warnings of the old definition no longer apply.
-        warnings.clear();
-        let now = Call::new(state, parts, request.clone(), warnings.clone())?;
-        unchanged += usize::from(Arc::ptr_eq(now.resource(), call.resource()));
-        if unchanged > 1 {
-            return response;
+    body: Arc<RequestBody>,
+    warnings: Warnings,
+}
+
+impl ObjectRequest {
+    /// Serves the request. If the resource's definition changes meanwhile (a CRD update replaces its cache), the
+    /// request is repeated with the new definition.
+    async fn serve(self, mut call: Call) -> Result<Response, HttpError> {
+        // The old definition may still be registered just after its cache has stopped: retry it once.
+        let mut unchanged = 0;
+        loop {
+            let response = verbs::run(&call, &self.body).await;
+            let Err(HttpError::Api(ApiError::NotServed | ApiError::Read(ReadError::Stopped))) =
+                response
+            else {
+                return response;
+            };
+            // Warnings of the old definition no longer apply.
+            self.warnings.clear();
+            let (request, warnings) = (self.request.clone(), self.warnings.clone());
+            let now = Call::new(&self.state, &self.parts, request, warnings)?;
+            unchanged += usize::from(Arc::ptr_eq(now.resource(), call.resource()));
+            if unchanged > 1 {
+                return response;
+            }
+            call = now;
         }
-        call = now;
     }
 }
 
-/// Runs a request with one of the `permits` and within the time limit; the permit is released when
+/// Runs a read with a permit of the limit of reads in flight and within the time limit; the permit is released when
 /// the response has been sent.
-async fn run_limited(
-    permits: &Arc<Semaphore>,
+async fn run_read(
+    state: &HttpState,
     limit: Duration,
     response: impl Future<Output = Result<Response, HttpError>>,
 ) -> Result<Response, HttpError> {
     let deadline = Instant::now() + limit;
-    let permit = permits
-        .clone()
-        .try_acquire_owned()
-        .map_err(|_| HttpError::TooManyRequests)?;
-    let response = tokio::time::timeout_at(deadline, response)
-        .await
-        .map_err(|_| HttpError::Timeout(limit))??;
-    // It counts as in flight until it has been sent.
+    let permit = Arc::clone(&state.reads).try_acquire_owned();
+    let permit = permit.map_err(|_| HttpError::TooManyRequests)?;
+    let response = tokio::time::timeout_at(deadline, response).await;
+    let response = response.map_err(|_| HttpError::Timeout(limit))??;
+    Ok(with_permit(response, permit, deadline))
+}
+
+/// Runs a write within the time limit. It acquires its permit of the limit of writes in flight when its body is there.
+async fn run_write(
+    request: ObjectRequest,
+    call: Call,
+    limit: Duration,
+) -> Result<Response, HttpError> {
+    let deadline = Instant::now() + limit;
+    let (state, body) = (Arc::clone(&request.state), Arc::clone(&request.body));
+    let response = run_with_body(&state, &body, Box::pin(request.serve(call)));
+    let response = tokio::time::timeout_at(deadline, response).await;
+    let response = response.map_err(|_| HttpError::Timeout(limit))??;
+    Ok(match body.take_in_flight_permit() {
+        Some(permit) => with_permit(response, permit, deadline),
+        None => response,
+    })
+}
+
+/// Runs `response` in this task until `body` has been read. If that is large, the rest runs on threads for blocking
+/// work: decoding, defaults and validation of a large object take too long for an async worker.
+async fn run_with_body<F>(
+    state: &HttpState,
+    body: &RequestBody,
+    mut response: Pin<Box<F>>,
+) -> F::Output
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let is_large = body.is_large();
+    let ended = poll_fn(|cx| match response.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if is_large.load(Ordering::SeqCst) => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    });
+    match ended.await {
+        Some(output) => output,
+        None => {
+            let processors = &state.body_limits.processors;
+            let tasks = &state.config.connections;
+            tasks
+                .run_on_blocking_threads("large-request", processors, response)
+                .await
+        }
+    }
+}
+
+/// Returns the response with its permit: a request counts as in flight until its response has been sent.
+fn with_permit(response: Response, permit: OwnedSemaphorePermit, deadline: Instant) -> Response {
     let mut response = response.map(|body| GuardedBody::wrap(body, permit));
     response
         .extensions_mut()
         .insert(SendDeadline::from(deadline));
-    Ok(response)
+    response
 }

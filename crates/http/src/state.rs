@@ -8,6 +8,7 @@ use crate::config::HttpConfig;
 use crate::endpoints::failing_checks::FailingChecks;
 use crate::endpoints::openapi::Documents;
 use crate::protobuf::Schema;
+use crate::request::body_limits::BodyLimits;
 use crate::watch_access::WatchAccessMonitor;
 use watchet_registry::Registry;
 
@@ -30,6 +31,8 @@ pub(crate) struct HttpState {
     pub(crate) writes: Arc<Semaphore>,
     /// The access of the open watches.
     pub(crate) watch_access: Arc<WatchAccessMonitor>,
+    /// The limits of request bodies.
+    pub(crate) body_limits: BodyLimits,
 }
 
 impl HttpState {
@@ -38,6 +41,7 @@ impl HttpState {
         Self {
             reads: Arc::new(Semaphore::new(config.reads_in_flight_max)),
             writes: Arc::new(Semaphore::new(config.writes_in_flight_max)),
+            body_limits: BodyLimits::new(),
             failing_checks: FailingChecks::default(),
             openapi: Documents::default(),
             watch_access: Arc::new(WatchAccessMonitor::new(

@@ -6,10 +6,14 @@ use serde_json::Value;
 
 use super::error::ApiError;
 use super::metadata;
+use watchet_schema::{PATCH_BYTES_MAX, memory_of};
 
 /// The maximum number of bytes of JSON that the `copy` operations of one patch copy together: upstream's limit of a
 /// body, so that a patch costs no more than the object itself.
 const COPIED_BYTES_MAX: usize = 3 << 20;
+
+/// The estimated memory in bytes of what the `copy` operations of one patch copy together.
+const COPIED_MEMORY_MAX: usize = PATCH_BYTES_MAX;
 
 /// The limit of list items that the operations of one patch shift together: an insertion or removal at the front of a long
 /// list moves all of it. Shifting this many takes some tenths of a second.
@@ -65,7 +69,10 @@ pub(crate) fn apply(object: &mut Value, operations: &[PatchOperation]) -> Result
 /// # Errors
 /// See [`Failure`].
 pub(crate) fn try_apply(object: &mut Value, operations: &[PatchOperation]) -> Result<(), Failure> {
-    let mut budget = COPIED_BYTES_MAX;
+    let mut budget = CopyBudget {
+        bytes: COPIED_BYTES_MAX,
+        memory: COPIED_MEMORY_MAX,
+    };
     let mut shifts = SHIFTED_ITEMS_MAX;
     for (index, operation) in operations.iter().enumerate() {
         if expects_absence(object, operation) {
@@ -125,7 +132,7 @@ fn shifted_items(object: &Value, operation: &PatchOperation) -> usize {
 fn check_cost(
     object: &Value,
     operation: &PatchOperation,
-    budget: &mut usize,
+    budget: &mut CopyBudget,
 ) -> Result<(), ApiError> {
     let (value, path) = match operation {
         PatchOperation::Add(add) => (Some(&add.value), &add.path),
@@ -151,14 +158,25 @@ fn check_cost(
     }
 }
 
-fn charge(value: Option<&Value>, budget: &mut usize) -> Result<(), ApiError> {
-    let left = value.map_or(Some(*budget), |value| spend(value, *budget));
-    *budget = left.ok_or_else(|| {
-        ApiError::TooLarge(format!(
-            "unable to complete the JSON patch: its copy operations may copy at most \
-             {COPIED_BYTES_MAX} bytes together"
-        ))
-    })?;
+/// What the operations of a patch may still copy.
+struct CopyBudget {
+    bytes: usize,
+    memory: usize,
+}
+
+fn charge(value: Option<&Value>, budget: &mut CopyBudget) -> Result<(), ApiError> {
+    let Some(value) = value else {
+        return Ok(());
+    };
+    let bytes = spend(value, budget.bytes);
+    let memory = bytes.and_then(|_| budget.memory.checked_sub(memory_of(value)));
+    let (Some(bytes), Some(memory)) = (bytes, memory) else {
+        return Err(ApiError::TooLarge(format!(
+            "unable to complete the JSON patch: its copy operations may copy at most {COPIED_BYTES_MAX} bytes together, \
+             which take at most {COPIED_MEMORY_MAX} bytes of memory"
+        )));
+    };
+    *budget = CopyBudget { bytes, memory };
     Ok(())
 }
 
@@ -234,6 +252,16 @@ mod tests {
         let few: Value = (0..8).map(double).collect();
         let text = patched(object, few).unwrap().to_string();
         assert!(text.len() > 256 * 1000, "{}", text.len());
+    }
+
+    /// Three megabytes of small objects took 240 MB.
+    #[test]
+    fn copies_are_limited_by_their_memory() {
+        let object = json!({"a": vec![json!({"b": 0}); 10_000]});
+        let copy = |n: usize| json!({"op": "copy", "from": "/a", "path": format!("/a{n}")});
+        let error = patched(object.clone(), (0..5).map(copy).collect()).unwrap_err();
+        assert!(matches!(error, ApiError::TooLarge(_)), "{error}");
+        assert!(patched(object, (0..2).map(copy).collect()).is_ok());
     }
 
     /// Ten thousand insertions in front of a long list would block a thread for half a minute.

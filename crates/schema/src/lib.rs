@@ -38,6 +38,9 @@ mod types;
 mod tests;
 
 pub use decode::{Decoded, KindType, decode_untyped};
+pub use decode::{
+    MemoryBudget, MemoryExceeded, OBJECT_BYTES_MAX, PATCH_BYTES_MAX, memory_of, memory_of_json,
+};
 pub use quantity::Quantity;
 pub use types::{Field, Node, ObjectId};
 pub use types::{Fields, ListKind, MergeRule, Scalar, Shape, TypeRef, Types};

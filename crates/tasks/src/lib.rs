@@ -1,6 +1,7 @@
 //! Task groups: the only module that spawns. A task has a name, a group and a cancellation token;
 //! draining a group waits for its tasks, and a panic is reported to the group.
 
+mod blocking_polls;
 mod poll_on_wake;
 
 use std::any::Any;

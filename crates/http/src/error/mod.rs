@@ -52,6 +52,12 @@ pub(crate) enum HttpError {
     /// 429
     #[error("too many requests are in progress, please try again later")]
     TooManyRequests,
+    /// 429: the client sends too many bodies at the same time.
+    #[error("too many request bodies of this user are incomplete or large, please try again later")]
+    TooManyBodies,
+    /// 408
+    #[error("the body of the request stopped: no data arrived within {0:?}")]
+    BodyStopped(Duration),
     /// 429: the watch would end immediately because the server is draining.
     #[error("the server is shutting down, please try again later")]
     ShuttingDown,
@@ -142,7 +148,8 @@ impl HttpError {
                 Status::invalid("meta.k8s.io", kind, "", causes)
             }
             Self::TooLarge(_) => Status::failure(413, "RequestEntityTooLarge", text),
-            Self::TooManyRequests | Self::ShuttingDown => {
+            Self::BodyStopped(_) => Status::failure(408, "Timeout", text),
+            Self::TooManyRequests | Self::TooManyBodies | Self::ShuttingDown => {
                 Status::failure(429, "TooManyRequests", text).with_details(retry_after(1))
             }
             Self::Timeout(_) => {

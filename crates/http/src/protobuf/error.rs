@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::protobuf::schema::DEPTH_MAX;
+use watchet_schema::MemoryExceeded;
 
 /// Why a body cannot be decoded; the client gets a 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +20,8 @@ pub(crate) enum InvalidProtobuf {
     WireType { message: String, field: u32 },
     #[error("field {name:?} has a bad value: {problem}")]
     Value { name: String, problem: String },
+    #[error(transparent)]
+    Memory(#[from] MemoryExceeded),
 }
 
 /// Why an object cannot be encoded.

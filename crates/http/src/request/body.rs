@@ -1,25 +1,16 @@
-//! Request bodies: read up to a limit, decoded from JSON, YAML or protobuf by Content-Type.
+//! Decodes request bodies from JSON, YAML or protobuf by Content-Type, up to a limit of memory.
 //! Validation of the object is in `registry`.
 
-use axum::body::Body;
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt as _;
-use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::OnceCell;
 
 use watchet_registry::Patch;
-use watchet_schema::{Decoded, KindType, decode_untyped};
+use watchet_schema::{
+    Decoded, KindType, MemoryBudget, OBJECT_BYTES_MAX, PATCH_BYTES_MAX, decode_untyped,
+    memory_of_json,
+};
 
 use crate::error::HttpError;
 use crate::protobuf::Schema;
-
-/// The maximum size of a body in bytes, as upstream: twice etcd's limit, so that a patch that makes
-/// an object smaller may itself be large.
-const BODY_BYTES_MAX: usize = 3 << 20;
-/// The most that is preallocated for a body of announced length: a client may announce more than it
-/// sends.
-const BODY_BYTES_PREALLOCATED_MAX: u64 = 16 << 10;
 
 const OBJECT_TYPES: &str =
     "application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -30,59 +21,6 @@ const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+
 const PATCH_TYPES_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, \
                                   application/apply-patch+yaml";
 
-/// The body of a request, read on first use and retained, because a write may be evaluated more
-/// than once.
-pub(crate) struct RequestBody {
-    unread: Mutex<Option<Body>>,
-    read: OnceCell<Bytes>,
-}
-
-impl RequestBody {
-    /// Creates the body of a new request.
-    pub(crate) fn new(body: Body) -> Self {
-        Self {
-            unread: Mutex::new(Some(body)),
-            read: OnceCell::new(),
-        }
-    }
-
-    /// Reads the whole body.
-    pub(crate) async fn read(&self) -> Result<Bytes, HttpError> {
-        let reading = self.read.get_or_try_init(|| {
-            let body = self.unread.lock().take();
-            read(body.unwrap_or_default())
-        });
-        reading.await.cloned()
-    }
-}
-
-/// Reads all of `body` up to the limit.
-async fn read(mut body: Body) -> Result<Bytes, HttpError> {
-    let too_large = || {
-        HttpError::TooLarge(format!(
-            "Request entity too large: limit is {BODY_BYTES_MAX}"
-        ))
-    };
-    if http_body::Body::size_hint(&body).lower() > BODY_BYTES_MAX as u64 {
-        return Err(too_large());
-    }
-    let announced = http_body::Body::size_hint(&body).lower();
-    let mut all = BytesMut::with_capacity(announced.min(BODY_BYTES_PREALLOCATED_MAX) as usize);
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            HttpError::BadRequest(format!("the body of the request ended early: {error}"))
-        })?;
-        let Ok(data) = frame.into_data() else {
-            continue; // A trailers frame.
-        };
-        if all.len() + data.len() > BODY_BYTES_MAX {
-            return Err(too_large());
-        }
-        all.extend_from_slice(&data);
-    }
-    Ok(all.freeze())
-}
-
 /// Decodes the object in a body, with its type if known.
 pub(crate) fn object(
     kind: Option<&KindType>,
@@ -91,17 +29,18 @@ pub(crate) fn object(
     body: &[u8],
 ) -> Result<Decoded, HttpError> {
     match media_type(content_type).as_str() {
-        "" | "application/json" => json(kind, body),
+        "" | "application/json" => json(kind, body, OBJECT_BYTES_MAX),
         "application/vnd.kubernetes.protobuf" => {
-            let value = protobuf.object(body).map_err(|error| {
-                HttpError::BadRequest(format!("the body is not valid protobuf: {error}"))
-            })?;
+            let memory = MemoryBudget::new(OBJECT_BYTES_MAX);
+            let value = protobuf.object(body, &memory);
+            let value = value.map_err(|error| invalid("protobuf", &memory, error))?;
             // Messages have looser types than objects: a quantity is any string there.
-            decode(kind, value).map_err(|error: serde_json::Error| {
-                HttpError::BadRequest(format!("the body is not valid protobuf: {error}"))
-            })
+            decode(kind, value, &MemoryBudget::unlimited())
+                .map_err(|error: serde_json::Error| invalid("protobuf", &memory, error))
         }
-        "application/yaml" | "application/x-yaml" | "text/yaml" => yaml(kind, body),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => {
+            yaml(kind, body, OBJECT_BYTES_MAX)
+        }
         other => Err(unsupported(other, OBJECT_TYPES)),
     }
 }
@@ -126,7 +65,7 @@ pub(crate) fn is_apply(content_type: Option<&str>) -> bool {
 
 /// Decodes the applied configuration in a body; also returns duplicate fields.
 pub(crate) fn configuration(body: &[u8]) -> Result<(Value, Vec<String>), HttpError> {
-    yaml(None, body).map(|decoded| (decoded.value, decoded.mistakes))
+    yaml(None, body, PATCH_BYTES_MAX).map(|decoded| (decoded.value, decoded.mistakes))
 }
 
 /// Decodes the patch in a body; also returns duplicate fields.
@@ -134,7 +73,10 @@ pub(crate) fn patch(
     content_type: Option<&str>,
     body: &[u8],
 ) -> Result<(Patch, Vec<String>), HttpError> {
-    let whole = || json(None, body).map(|decoded| (decoded.value, decoded.mistakes));
+    let whole = || {
+        let decoded = json(None, body, PATCH_BYTES_MAX);
+        decoded.map(|decoded| (decoded.value, decoded.mistakes))
+    };
     match media_type(content_type).as_str() {
         "application/json-patch+json" => {
             let (operations, mistakes) = whole()?;
@@ -168,34 +110,62 @@ fn unsupported(given: &str, accepted: &str) -> HttpError {
     HttpError::UnsupportedMediaType(format!("{accepted} (the request has {given:?})"))
 }
 
-fn json(kind: Option<&KindType>, body: &[u8]) -> Result<Decoded, HttpError> {
+fn json(kind: Option<&KindType>, body: &[u8], bytes_max: usize) -> Result<Decoded, HttpError> {
+    let memory = MemoryBudget::new(bytes_max);
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let decoded = decode(kind, &mut reader);
+    let decoded = decode(kind, &mut reader, &memory);
     let decoded = decoded.and_then(|decoded| reader.end().map(|()| decoded));
-    decoded.map_err(|error| HttpError::BadRequest(format!("the body is not valid JSON: {error}")))
+    decoded.map_err(|error| invalid("JSON", &memory, error))
 }
 
 /// Decodes YAML 1.1 as upstream does: `yes` is true and `017` is fifteen. Infinities and several
 /// documents, which JSON cannot express, are errors, as are alias bombs.
-fn yaml(kind: Option<&KindType>, body: &[u8]) -> Result<Decoded, HttpError> {
+fn yaml(kind: Option<&KindType>, body: &[u8], bytes_max: usize) -> Result<Decoded, HttpError> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
         with_snippet: false,
         duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::PassThrough,
     };
-    let read = |reader: serde_saphyr::Deserializer<'_, '_>| decode(kind, reader);
+    let memory = MemoryBudget::new(bytes_max);
+    let read = |reader: serde_saphyr::Deserializer<'_, '_>| decode(kind, reader, &memory);
     serde_saphyr::with_deserializer_from_slice_with_options(body, options, read)
-        .map_err(|error| HttpError::BadRequest(format!("the body is not valid YAML: {error}")))
+        .map_err(|error| invalid("YAML", &memory, error))
 }
 
 fn decode<'de, D: serde::Deserializer<'de>>(
     kind: Option<&KindType>,
     body: D,
+    memory: &MemoryBudget,
 ) -> Result<Decoded, D::Error> {
     match kind {
-        Some(kind) => kind.decode(body),
-        None => decode_untyped(body),
+        Some(kind) => kind.decode(body, memory),
+        None => decode_untyped(body, memory),
     }
+}
+
+/// Returns the error for a body that cannot be decoded: 413 if it exceeds `memory`, otherwise 400.
+fn invalid(format: &str, memory: &MemoryBudget, error: impl std::fmt::Display) -> HttpError {
+    match memory.check() {
+        Err(exceeded) => HttpError::TooLarge(exceeded.to_string()),
+        Ok(()) => HttpError::BadRequest(format!("the body is not valid {format}: {error}")),
+    }
+}
+
+/// Returns true if a body of this type is JSON, as JSON patches and merge patches are.
+pub(crate) fn is_json(content_type: Option<&str>) -> bool {
+    let media_type = media_type(content_type);
+    media_type.is_empty() || media_type.ends_with("json")
+}
+
+/// Returns an upper bound of the memory in bytes that `body` takes when it is decoded.
+pub(crate) fn memory_bound(is_json: bool, body: &[u8]) -> usize {
+    /// The memory that a byte of the other formats can take: an empty message of two bytes is a map.
+    const MEMORY_PER_BYTE: usize = 340;
+    let bound = match is_json {
+        true => memory_of_json(body),
+        false => body.len() * MEMORY_PER_BYTE,
+    };
+    bound.min(OBJECT_BYTES_MAX + body.len())
 }
 
 /// Parses a JSON patch; the registry limits its length.
@@ -225,21 +195,56 @@ mod tests {
         super::object(None, &protobuf(), content_type, body).map(|decoded| decoded.value)
     }
 
-    #[tokio::test]
-    async fn bodies_have_a_limit() {
-        let fits = vec![b'x'; BODY_BYTES_MAX];
-        assert_eq!(read(Body::from(fits)).await.unwrap().len(), BODY_BYTES_MAX);
-        let over = Body::from(vec![b'x'; BODY_BYTES_MAX + 1]);
-        let actual = refusal(read(over).await);
-        assert_eq!(actual, "413 Request entity too large: limit is 3145728");
-        // The length is unknown, so only counting detects the excess.
-        let chunk = Bytes::from(vec![b'x'; BODY_BYTES_MAX / 2 + 1]);
-        let chunks = [chunk.clone(), chunk].map(Ok::<_, std::io::Error>);
-        let over = Body::from_stream(futures_util::stream::iter(chunks));
-        assert!(refusal(read(over).await).starts_with("413 "));
-        let broken = [Err::<Bytes, _>(std::io::Error::other("reset"))];
-        let broken = Body::from_stream(futures_util::stream::iter(broken));
-        assert!(refusal(read(broken).await).starts_with("400 the body of the request ended early"));
+    /// Three bytes for each value took 950 MB. The format does not matter, nor where the values are.
+    #[test]
+    fn decoded_bodies_have_a_limit() {
+        let list = format!("[{}{{}}]", "{},".repeat(100_000));
+        let pod = format!(r#"{{"spec": {{"containers": {list}}}}}"#);
+        let patch_body = format!(r#"[{{"op": "add", "path": "/a", "value": {list}}}]"#);
+        let json_patch = patch(Some("application/json-patch+json"), patch_body.as_bytes());
+        for refused in [
+            refusal(object(None, pod.as_bytes())),
+            refusal(object(Some("application/yaml"), pod.as_bytes())),
+            refusal(patch(Some("application/merge-patch+json"), pod.as_bytes())),
+            refusal(json_patch),
+            refusal(options(&protobuf(), None, pod.as_bytes())),
+            refusal(configuration(pod.as_bytes())),
+        ] {
+            assert!(
+                refused.starts_with("413 the object is too large: its first "),
+                "{refused}"
+            );
+        }
+    }
+
+    /// What fits into storage is accepted, however small its values are.
+    #[test]
+    fn limit_of_memory_admits_what_fits_into_storage() {
+        const STORED_BYTES_MAX: usize = 1_572_864;
+        let filled = |item: &dyn Fn(usize) -> String| {
+            let mut items = String::new();
+            for n in 0.. {
+                let item = item(n);
+                if items.len() + item.len() + 200 > STORED_BYTES_MAX {
+                    break;
+                }
+                items.push_str(&item);
+                items.push(',');
+            }
+            items.pop();
+            items
+        };
+        let short_keys = filled(&|n| format!(r#""{n:x}":"""#));
+        let numbers = filled(&|n| (n % 10).to_string());
+        let objects = filled(&|n| format!(r#"{{"name":"item-{n}","value":"{n}"}}"#));
+        for body in [
+            format!(r#"{{"data":{{{short_keys}}}}}"#),
+            format!(r#"{{"spec":{{"list":[{numbers}]}}}}"#),
+            format!(r#"{{"spec":{{"list":[{objects}]}}}}"#),
+        ] {
+            assert!(body.len() > STORED_BYTES_MAX - 300);
+            object(None, body.as_bytes()).unwrap();
+        }
     }
 
     #[test]

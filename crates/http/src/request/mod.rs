@@ -2,8 +2,10 @@
 
 pub(crate) mod accept;
 pub(crate) mod body;
+pub(crate) mod body_limits;
 pub(crate) mod expected_kind;
 pub(crate) mod options;
 pub(crate) mod percent;
 pub(crate) mod query;
+pub(crate) mod request_body;
 pub(crate) mod request_info;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::http::HeaderName;
 use axum::http::header::{CONTENT_TYPE, USER_AGENT};
 use axum::http::request::Parts;
@@ -16,6 +17,7 @@ use crate::request::body;
 use crate::request::expected_kind::ExpectedKind;
 use crate::request::options::{FIELD_MANAGER_BYTES_MAX, WriteFor, delete_options, write_options};
 use crate::request::query::Query;
+use crate::request::request_body::RequestBody;
 use crate::request::request_info::{ResourceRequest, Verb};
 use crate::response::encoding::ResponseEncoding;
 use crate::response::headers::accepts_gzip;
@@ -24,12 +26,13 @@ use crate::response::status::status_response;
 use crate::state::HttpState;
 use crate::verbs::verb_check::check_verb;
 use watchet_api::{DeleteOptions, Status, UserInfo, Warnings, WriteOptions};
-use watchet_registry::{Registry, Resource, Subresource, Target};
+use watchet_registry::{ObjectLocation, Registry, Resource, Subresource, Target};
+use watchet_schema::memory_of_json;
 
 /// A request about objects, with an existing resource and a supported verb.
-pub(crate) struct Call<'a> {
-    pub(super) state: &'a HttpState,
-    pub(super) parts: &'a Parts,
+pub(crate) struct Call {
+    pub(super) state: Arc<HttpState>,
+    pub(super) parts: Arc<Parts>,
     pub(super) query: Query,
     pub(super) resource: Arc<Resource>,
     /// The resource of the bodies: the resource itself, or the kind of its subresource.
@@ -41,12 +44,12 @@ pub(crate) struct Call<'a> {
     warnings: Warnings,
 }
 
-impl<'a> Call<'a> {
+impl Call {
     /// Checks that the resource exists and supports the verb on this path. Warnings for the client
     /// are added to `warnings`.
     pub(crate) fn new(
-        state: &'a HttpState,
-        parts: &'a Parts,
+        state: &Arc<HttpState>,
+        parts: &Arc<Parts>,
         request: ResourceRequest,
         warnings: Warnings,
     ) -> Result<Self, HttpError> {
@@ -74,8 +77,8 @@ impl<'a> Call<'a> {
             subresource.as_deref(),
         )?;
         Ok(Self {
-            state,
-            parts,
+            state: Arc::clone(state),
+            parts: Arc::clone(parts),
             query: Query::parse(parts.uri.query().unwrap_or_default())?,
             bodies: resource.of_bodies(subresource.as_deref()),
             resource,
@@ -137,7 +140,7 @@ impl<'a> Call<'a> {
 
     /// Returns the Accept header; several are joined.
     pub(super) fn accept(&self) -> Result<Option<String>, HttpError> {
-        accept_header(self.parts)
+        accept_header(&self.parts)
     }
 
     pub(super) fn encoding(&self, negotiated: Negotiated) -> ResponseEncoding {
@@ -159,7 +162,7 @@ impl<'a> Call<'a> {
     pub(super) fn delete_options(&self, body: Option<Value>) -> Result<DeleteOptions, HttpError> {
         let mut options = delete_options(&self.query, body)?;
         options.warnings = self.warnings.clone();
-        options.audit_annotations = audit::annotations(self.parts);
+        options.audit_annotations = audit::annotations(&self.parts);
         if let Some(user) = self.parts.extensions.get::<Arc<UserInfo>>() {
             options.user = user.clone();
         }
@@ -169,7 +172,7 @@ impl<'a> Call<'a> {
     pub(super) fn write_options(&self, purpose: WriteFor) -> Result<WriteOptions, HttpError> {
         let mut options = write_options(&self.query, purpose)?;
         options.warnings = self.warnings.clone();
-        options.audit_annotations = audit::annotations(self.parts);
+        options.audit_annotations = audit::annotations(&self.parts);
         if let Some(user) = self.parts.extensions.get::<Arc<UserInfo>>() {
             options.user = user.clone();
         }
@@ -189,6 +192,32 @@ impl<'a> Call<'a> {
     /// Returns true if a create does not create an object of the resource.
     pub(super) fn is_post(&self) -> bool {
         self.subresource.is_some() || !self.resource.is_stored()
+    }
+
+    /// Returns the body of this request.
+    pub(crate) fn body(&self, body: Body) -> RequestBody {
+        let user = self.parts.extensions.get::<Arc<UserInfo>>();
+        let user = user.map_or("", |user| &user.name);
+        let content_type = self.header(CONTENT_TYPE);
+        RequestBody::new(body, content_type, user, self.present_bytes())
+    }
+
+    /// Returns the estimated memory in bytes of the object that a write changes, if it is large and in a cache.
+    fn present_bytes(&self) -> usize {
+        /// An object of fewer bytes cannot take much memory.
+        const SMALL_BYTES_MAX: usize = 4 << 10;
+        if !self.verb.is_write() || self.name.is_none() {
+            return 0;
+        }
+        let present = ObjectLocation::of(&self.target()).ok();
+        let present =
+            present.and_then(|location| self.registry().peek(&self.resource, &location.key));
+        match present {
+            Some(present) if present.body_slice().len() > SMALL_BYTES_MAX => {
+                memory_of_json(present.body_slice())
+            }
+            _ => 0,
+        }
     }
 
     /// Decodes the complete object in a body, of the kind that this path requires.

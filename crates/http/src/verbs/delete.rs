@@ -6,15 +6,16 @@ use axum::response::Response;
 
 use crate::error::HttpError;
 use crate::request::accept::ResponseKind;
-use crate::request::body::{self as request_body, RequestBody};
+use crate::request::body as request_body;
 use crate::request::options::{ListFor, list_options};
+use crate::request::request_body::RequestBody;
 use crate::verbs::call::Call;
 use watchet_api::{Object, Status, StatusDetails};
 use watchet_registry::Deleted;
 
-pub(super) async fn delete(call: &Call<'_>, body: &RequestBody) -> Result<Response, HttpError> {
+pub(super) async fn delete(call: &Call, body: &RequestBody) -> Result<Response, HttpError> {
     let (negotiated, renderer) = call.negotiate(ResponseKind::Object)?;
-    let body = body.read().await?;
+    let body = body.read(&call.state).await?;
     let body = request_body::options(&call.state.protobuf, call.header(CONTENT_TYPE), &body)?;
     let options = call.delete_options(body)?;
     let deleted = call.registry().delete(&call.target(), &options).await?;
@@ -35,7 +36,7 @@ pub(super) async fn delete(call: &Call<'_>, body: &RequestBody) -> Result<Respon
 }
 
 /// Returns the success status of a deletion that does not return the object.
-fn deleted_status(call: &Call<'_>, object: &Object) -> Status {
+fn deleted_status(call: &Call, object: &Object) -> Status {
     Status::success(StatusDetails {
         name: object.key().name().to_owned(),
         group: call.resource.group.clone(),
@@ -47,7 +48,7 @@ fn deleted_status(call: &Call<'_>, object: &Object) -> Status {
 
 /// Returns the success status of deleting an object that cannot be decoded; upstream puts the
 /// kind here, not the plural.
-fn unreadable_status(call: &Call<'_>) -> Status {
+fn unreadable_status(call: &Call) -> Status {
     Status::success(StatusDetails {
         name: call.name.clone().unwrap_or_default(),
         group: call.resource.group.clone(),
@@ -57,12 +58,12 @@ fn unreadable_status(call: &Call<'_>) -> Status {
 }
 
 pub(super) async fn delete_collection(
-    call: &Call<'_>,
+    call: &Call,
     body: &RequestBody,
 ) -> Result<Response, HttpError> {
     let (negotiated, renderer) = call.negotiate(ResponseKind::List)?;
     let selection = list_options(&call.query, ListFor::List, None)?;
-    let body = body.read().await?;
+    let body = body.read(&call.state).await?;
     let body = request_body::options(&call.state.protobuf, call.header(CONTENT_TYPE), &body)?;
     let options = call.delete_options(body)?;
     let list = call

@@ -8,7 +8,7 @@ use crate::request::accept::ResponseKind;
 use crate::request::options::{ListFor, get_options, list_options};
 use crate::verbs::call::Call;
 
-pub(super) async fn get(call: &Call<'_>) -> Result<Response, HttpError> {
+pub(super) async fn get(call: &Call) -> Result<Response, HttpError> {
     let (negotiated, renderer) = call.negotiate(ResponseKind::Object)?;
     let options = get_options(&call.query)?;
     let object = call.registry().get(&call.target(), options).await?;
@@ -16,7 +16,7 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Response, HttpError> {
         .object(StatusCode::OK, &renderer, &object)
 }
 
-pub(super) async fn list(call: &Call<'_>) -> Result<Response, HttpError> {
+pub(super) async fn list(call: &Call) -> Result<Response, HttpError> {
     let (negotiated, renderer) = call.negotiate(ResponseKind::List)?;
     let options = list_options(&call.query, ListFor::List, None)?;
     let list = call

@@ -4,13 +4,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 
 use crate::error::HttpError;
-use crate::request::body::{RequestBody, is_apply};
+use crate::request::body::is_apply;
+use crate::request::request_body::RequestBody;
 use crate::request::request_info::Verb;
 use crate::verbs::call::Call;
 use crate::verbs::{delete, read, watch, write};
 
 /// Serves `call`, whose body is `body`.
-pub(crate) async fn run(call: &Call<'_>, body: &RequestBody) -> Result<Response, HttpError> {
+pub(crate) async fn run(call: &Call, body: &RequestBody) -> Result<Response, HttpError> {
     // Boxed: futures are copied several times on their way through the layers, and the largest
     // has some thousand bytes.
     let response = match call.verb() {

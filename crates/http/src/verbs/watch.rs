@@ -25,14 +25,14 @@ use watchet_registry::{Watch, WatchItem};
 /// How long after its end a watch waits for the client to receive the rest.
 const WATCH_END_SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) async fn watch(call: &Call<'_>) -> Result<Response, HttpError> {
+pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     let meter = watch_meter(call);
     let (negotiated, renderer) = call.negotiate(ResponseKind::Watch)?;
     let options = list_options(&call.query, ListFor::Watch, call.name.as_deref())?;
     // A compressed watch cannot share frames with others, so only streamed lists are
     // compressed.
     let socket = match websocket::is_upgrade(&call.parts.headers) {
-        true => Some(WatchUpgrade::from_parts(call.parts).await?),
+        true => Some(WatchUpgrade::from_parts(&call.parts).await?),
         false => None,
     };
     let streamed_list = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
@@ -89,7 +89,7 @@ impl WatchSource for AuthorizedWatch {
     }
 }
 
-fn watch_meter(call: &Call<'_>) -> WatchMeter {
+fn watch_meter(call: &Call) -> WatchMeter {
     let resource = &call.resource;
     let http = call.state.config.metrics.http();
     WatchMeter {

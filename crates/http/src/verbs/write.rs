@@ -6,17 +6,18 @@ use axum::response::Response;
 
 use crate::error::HttpError;
 use crate::request::accept::ResponseKind;
-use crate::request::body::{self as request_body, RequestBody};
+use crate::request::body as request_body;
 use crate::request::options::WriteFor;
+use crate::request::request_body::RequestBody;
 use crate::verbs::call::Call;
 use watchet_registry::{Patch, Posted, judge};
 
 /// Serves a POST that does not create an object of the resource: to a subresource, or of an object that is never stored.
-pub(super) async fn post(call: &Call<'_>, body: &RequestBody) -> Result<Response, HttpError> {
+pub(super) async fn post(call: &Call, body: &RequestBody) -> Result<Response, HttpError> {
     let target = call.target();
     let (negotiated, renderer) = call.negotiate(ResponseKind::Unstored)?;
     let options = call.write_options(WriteFor::Create)?;
-    let body = body.read().await?;
+    let body = body.read(&call.state).await?;
     let object = call.object(&body, &options)?;
     let tokens = &call.state.config.tokens;
     let posted = call.registry().post(&target, object, &options, tokens);
@@ -29,10 +30,10 @@ pub(super) async fn post(call: &Call<'_>, body: &RequestBody) -> Result<Response
     }
 }
 
-pub(super) async fn create(call: &Call<'_>, body: &RequestBody) -> Result<Response, HttpError> {
+pub(super) async fn create(call: &Call, body: &RequestBody) -> Result<Response, HttpError> {
     let (negotiated, renderer) = call.negotiate(ResponseKind::Object)?;
     let options = call.write_options(WriteFor::Create)?;
-    let body = body.read().await?;
+    let body = body.read(&call.state).await?;
     let object = call.object(&body, &options)?;
     let created = call
         .registry()
@@ -42,10 +43,10 @@ pub(super) async fn create(call: &Call<'_>, body: &RequestBody) -> Result<Respon
         .object(StatusCode::CREATED, &renderer, &created)
 }
 
-pub(super) async fn update(call: &Call<'_>, body: &RequestBody) -> Result<Response, HttpError> {
+pub(super) async fn update(call: &Call, body: &RequestBody) -> Result<Response, HttpError> {
     let (negotiated, renderer) = call.negotiate(ResponseKind::Object)?;
     let options = call.write_options(WriteFor::Update)?;
-    let body = body.read().await?;
+    let body = body.read(&call.state).await?;
     let object = call.object(&body, &options)?;
     let (object, is_created) = call
         .registry()
@@ -55,9 +56,9 @@ pub(super) async fn update(call: &Call<'_>, body: &RequestBody) -> Result<Respon
         .object(code(is_created), &renderer, &object)
 }
 
-pub(super) async fn patch(call: &Call<'_>, body: &RequestBody) -> Result<Response, HttpError> {
+pub(super) async fn patch(call: &Call, body: &RequestBody) -> Result<Response, HttpError> {
     let (negotiated, renderer) = call.negotiate(ResponseKind::Object)?;
-    let body = body.read().await?;
+    let body = body.read(&call.state).await?;
     let (patch, mistakes) = request_body::patch(call.header(CONTENT_TYPE), &body)?;
     if matches!(patch, Patch::Strategic(_)) && !call.resource.is_builtin() {
         // Custom resources have no merge keys.
@@ -74,9 +75,9 @@ pub(super) async fn patch(call: &Call<'_>, body: &RequestBody) -> Result<Respons
 }
 
 /// Serves a server-side apply.
-pub(super) async fn apply(call: &Call<'_>, body: &RequestBody) -> Result<Response, HttpError> {
+pub(super) async fn apply(call: &Call, body: &RequestBody) -> Result<Response, HttpError> {
     let (negotiated, renderer) = call.negotiate(ResponseKind::Object)?;
-    let body = body.read().await?;
+    let body = body.read(&call.state).await?;
     let (config, mistakes) = request_body::configuration(&body)?;
     let options = call.write_options(WriteFor::Apply)?;
     judge(&options, mistakes)

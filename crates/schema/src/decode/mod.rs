@@ -2,6 +2,7 @@
 //! duplicate members, and reports values of the wrong type with the message of Go's decoder. The
 //! caller decides how to handle the errors.
 
+mod memory_budget;
 mod restore;
 mod type_error;
 
@@ -12,6 +13,9 @@ use std::sync::Arc;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+pub use self::memory_budget::{
+    MemoryBudget, MemoryExceeded, OBJECT_BYTES_MAX, PATCH_BYTES_MAX, memory_of, memory_of_json,
+};
 use self::type_error::{describe, go_type, problem};
 use super::quantity::Quantity;
 use super::types::{NodeId, Scalar, Shape, TypeRef, Types};
@@ -88,9 +92,14 @@ impl KindType {
     /// Decodes an object of this kind.
     ///
     /// # Errors
-    /// Returns the errors of the deserializer.
-    pub fn decode<'de, D: Deserializer<'de>>(&self, body: D) -> Result<Decoded, D::Error> {
-        read(Some(self.root()), self.typed, body)
+    /// Returns the errors of the deserializer, and an error if the object exceeds `memory`, which
+    /// the caller distinguishes by [`MemoryBudget::check`].
+    pub fn decode<'de, D: Deserializer<'de>>(
+        &self,
+        body: D,
+        memory: &MemoryBudget,
+    ) -> Result<Decoded, D::Error> {
+        read(Some(self.root()), self.typed, body, memory)
     }
 
     /// Applies [`Self::decode`] to a decoded value.
@@ -98,22 +107,27 @@ impl KindType {
     /// # Panics
     /// Does not panic: any value can be decoded as one.
     pub fn conform(&self, value: &Value) -> Decoded {
-        self.decode(value).expect("a value is read as a value")
+        self.decode(value, &MemoryBudget::unlimited())
+            .expect("a value is read as a value")
     }
 }
 
 /// Decodes a value of unknown type; reports duplicate members only.
 ///
 /// # Errors
-/// Returns the errors of the deserializer.
-pub fn decode_untyped<'de, D: Deserializer<'de>>(body: D) -> Result<Decoded, D::Error> {
-    read(None, false, body)
+/// The errors of [`KindType::decode`].
+pub fn decode_untyped<'de, D: Deserializer<'de>>(
+    body: D,
+    memory: &MemoryBudget,
+) -> Result<Decoded, D::Error> {
+    read(None, false, body, memory)
 }
 
 fn read<'de, D: Deserializer<'de>>(
     of: Option<TypeRef<'_>>,
     typed: bool,
     body: D,
+    memory: &MemoryBudget,
 ) -> Result<Decoded, D::Error> {
     let errors = RefCell::default();
     let reader = Reader {
@@ -122,6 +136,7 @@ fn read<'de, D: Deserializer<'de>>(
         path: None,
         typed,
         errors: &errors,
+        memory,
     };
     let value = reader.deserialize(body)?;
     let Errors {
@@ -183,6 +198,7 @@ struct Reader<'a, 'p> {
     path: Option<&'p Path<'p>>,
     typed: bool,
     errors: &'p RefCell<Errors>,
+    memory: &'p MemoryBudget,
 }
 
 impl<'a> Reader<'a, '_> {
@@ -270,6 +286,7 @@ impl<'a> Reader<'a, '_> {
             path: Some(path),
             typed: self.typed,
             errors: self.errors,
+            memory: self.memory,
         }
     }
 }
@@ -312,11 +329,13 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
         Ok(self.fit(number.into()))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.memory.count_text(value).map_err(E::custom)?;
         Ok(self.fit(value.into()))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Value, E> {
+        self.memory.count_text(&value).map_err(E::custom)?;
         Ok(self.fit(value.into()))
     }
 
@@ -350,10 +369,15 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
                 step: Step::Item(list.len()),
             };
             let reader = self.inner(item, self.owner, &path);
-            match items.next_element_seed(reader)? {
-                Some(value) => list.push(value),
-                None => return Ok(Value::Array(list)),
+            let Some(value) = items.next_element_seed(reader)? else {
+                return Ok(Value::Array(list));
+            };
+            let mut counted = self.memory.count_item(list.is_empty());
+            if value.as_object().is_some_and(Map::is_empty) {
+                counted = counted.and_then(|()| self.memory.count_empty_map());
             }
+            counted.map_err(serde::de::Error::custom)?;
+            list.push(value);
         }
     }
 
@@ -394,6 +418,8 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
             if self.typed && of.is_some_and(|of| of.is_omitted(&value)) {
                 value = Value::Null;
             }
+            let counted = self.memory.count_member(&name, map.is_empty());
+            counted.map_err(serde::de::Error::custom)?;
             map.insert(name, value);
         }
         // Null means unset; Go's types cannot distinguish the two.

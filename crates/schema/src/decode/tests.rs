@@ -9,7 +9,8 @@ fn deployment(body: &str) -> Decoded {
     let types = Types::builtins();
     let kind = KindType::builtin(&types, "apps/v1", "Deployment").expect("a built-in kind");
     let mut reader = serde_json::Deserializer::from_str(body);
-    kind.decode(&mut reader).expect("valid JSON")
+    kind.decode(&mut reader, &MemoryBudget::unlimited())
+        .expect("valid JSON")
 }
 
 #[test]

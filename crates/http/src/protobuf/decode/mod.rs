@@ -8,11 +8,35 @@ use serde_json::{Map, Value};
 use crate::protobuf::error::InvalidProtobuf;
 use crate::protobuf::schema::{DEPTH_MAX, MAGIC, Schema};
 use crate::protobuf::wire::{Reader, WireValue};
-use watchet_schema::{Field, Node, ObjectId, Scalar};
+use watchet_schema::{Field, MemoryBudget, Node, ObjectId, Scalar, decode_untyped};
+
+/// What the decoders of nested values share.
+#[derive(Clone, Copy)]
+struct Position<'m> {
+    memory: &'m MemoryBudget,
+    depth: usize,
+}
+
+impl Position<'_> {
+    /// The position of a message in this one.
+    fn inner(self) -> Self {
+        Self {
+            depth: self.depth + 1,
+            ..self
+        }
+    }
+}
 
 impl Schema {
     /// Decodes the object in `body`, with its kind and apiVersion.
-    pub(crate) fn object(&self, body: &[u8]) -> Result<Value, InvalidProtobuf> {
+    ///
+    /// # Errors
+    /// The body is not valid, or takes more than `memory`.
+    pub(crate) fn object(
+        &self,
+        body: &[u8],
+        memory: &MemoryBudget,
+    ) -> Result<Value, InvalidProtobuf> {
         let body = body
             .strip_prefix(MAGIC)
             .ok_or(InvalidProtobuf::NoEnvelope)?;
@@ -26,7 +50,8 @@ impl Schema {
                     kind: kind.clone(),
                 })?;
         let mut object = Map::new();
-        self.read(message, envelope.raw, 0, &mut object)?;
+        let position = Position { memory, depth: 0 };
+        self.read(message, envelope.raw, position, &mut object)?;
         object.insert("apiVersion".to_owned(), api_version.into());
         object.insert("kind".to_owned(), kind.into());
         Ok(Value::Object(object))
@@ -37,10 +62,10 @@ impl Schema {
         &self,
         message: ObjectId,
         bytes: &[u8],
-        depth: usize,
+        position: Position<'_>,
         object: &mut Map<String, Value>,
     ) -> Result<(), InvalidProtobuf> {
-        if depth > DEPTH_MAX {
+        if position.depth > DEPTH_MAX {
             return Err(InvalidProtobuf::TooDeep);
         }
         let fields = self.0.object_fields(message);
@@ -56,10 +81,10 @@ impl Schema {
                 let bytes = wire
                     .bytes()
                     .ok_or_else(|| self.wire_type(message, number))?;
-                self.read(inner, bytes, depth + 1, object)?;
+                self.read(inner, bytes, position.inner(), object)?;
                 continue;
             }
-            self.read_field(message, field, wire, depth, object)?;
+            self.read_field(message, field, wire, position, object)?;
         }
         Ok(())
     }
@@ -69,11 +94,12 @@ impl Schema {
         message: ObjectId,
         field: &Field,
         wire: WireValue<'_>,
-        depth: usize,
+        position: Position<'_>,
         object: &mut Map<String, Value>,
     ) -> Result<(), InvalidProtobuf> {
         let wrong = || self.wire_type(message, field.number().unwrap_or_default());
         let name = || field.name().to_owned();
+        let memory = position.memory;
         match self.node(field) {
             Node::List {
                 item,
@@ -95,11 +121,17 @@ impl Schema {
                 {
                     let mut reader = Reader(packed);
                     while !reader.0.is_empty() {
+                        memory.count_item(list.is_empty())?;
                         list.push(integer(scalar, reader.varint()?));
                     }
                     return Ok(());
                 }
-                list.push(self.value(field, item, wire, depth)?.ok_or_else(wrong)?);
+                let value = self.value(field, item, wire, position)?.ok_or_else(wrong)?;
+                memory.count_item(list.is_empty())?;
+                if value.as_object().is_some_and(Map::is_empty) {
+                    memory.count_empty_map()?;
+                }
+                list.push(value);
             }
             Node::Map { value, .. } => {
                 let map = object
@@ -109,12 +141,14 @@ impl Schema {
                     return Err(wrong());
                 };
                 let entry = wire.bytes().ok_or_else(wrong)?;
-                let (key, value) = self.entry(field, self.0.node(value), entry, depth)?;
+                let (key, value) = self.entry(field, self.0.node(value), entry, position)?;
+                memory.count_member(&key, map.is_empty())?;
                 map.insert(key, value.ok_or_else(wrong)?);
             }
             node => {
-                let value = self.value(field, node, wire, depth)?.ok_or_else(wrong)?;
+                let value = self.value(field, node, wire, position)?.ok_or_else(wrong)?;
                 if !(field.drops_empty() && is_empty(&value)) {
+                    memory.count_member(field.name(), object.is_empty())?;
                     object.insert(name(), value);
                 }
             }
@@ -128,7 +162,7 @@ impl Schema {
         field: &Field,
         value: Node,
         bytes: &[u8],
-        depth: usize,
+        position: Position<'_>,
     ) -> Result<(String, Option<Value>), InvalidProtobuf> {
         let mut key = String::new();
         // An absent value is the type's zero value.
@@ -141,7 +175,7 @@ impl Schema {
                 _ => {}
             }
         }
-        Ok((key, self.value(field, value, wire, depth)?))
+        Ok((key, self.value(field, value, wire, position)?))
     }
 
     /// Decodes a value; `None` if its wire type does not fit the field.
@@ -150,11 +184,15 @@ impl Schema {
         field: &Field,
         node: Node,
         wire: WireValue<'_>,
-        depth: usize,
+        position: Position<'_>,
     ) -> Result<Option<Value>, InvalidProtobuf> {
         let name = field.name();
         Ok(Some(match (node, wire) {
-            (Node::Scalar(Scalar::String), WireValue::Bytes(bytes)) => text(name, bytes)?.into(),
+            (Node::Scalar(Scalar::String), WireValue::Bytes(bytes)) => {
+                let text = text(name, bytes)?;
+                position.memory.count_text(&text)?;
+                text.into()
+            }
             (Node::Scalar(Scalar::Bool), WireValue::Varint(number)) => (number != 0).into(),
             (Node::Scalar(scalar @ (Scalar::Int32 | Scalar::Int64)), WireValue::Varint(number)) => {
                 integer(scalar, number)
@@ -168,12 +206,12 @@ impl Schema {
                 WireValue::Bytes(bytes),
             ) => {
                 let mut object = Map::new();
-                self.read(message, bytes, depth + 1, &mut object)?;
+                self.read(message, bytes, position.inner(), &mut object)?;
                 Value::Object(object)
             }
             (Node::Union(message), WireValue::Bytes(bytes)) => {
                 let mut object = Map::new();
-                self.read(message, bytes, depth + 1, &mut object)?;
+                self.read(message, bytes, position.inner(), &mut object)?;
                 let given = ["schema", "jSONSchemas", "property", "allows"];
                 let given = given.iter().find_map(|name| object.remove(*name));
                 given.unwrap_or(Value::Null)
@@ -190,13 +228,16 @@ impl Schema {
                 int_or_string(name, bytes)?
             }
             (Node::Raw, WireValue::Bytes(bytes)) => match Reader(bytes).find(1)? {
-                Some(WireValue::Bytes(raw)) if !raw.is_empty() => raw_json(name, raw)?,
+                Some(WireValue::Bytes(raw)) if !raw.is_empty() => {
+                    raw_json(name, raw, position.memory)?
+                }
                 _ => Value::Null,
             },
             (Node::List { wrapped: true, .. }, WireValue::Bytes(bytes)) => {
                 let mut items = Vec::new();
                 let mut reader = Reader(bytes);
                 while let Some((_, item)) = reader.field()? {
+                    position.memory.count_item(items.is_empty())?;
                     items.push(text(name, item.bytes().unwrap_or_default())?.into());
                 }
                 Value::Array(items)
@@ -273,8 +314,11 @@ fn integer(of: Scalar, number: u64) -> Value {
     }
 }
 
-fn raw_json(name: &str, bytes: &[u8]) -> Result<Value, InvalidProtobuf> {
-    serde_json::from_slice(bytes).map_err(|error| bad(name, error))
+fn raw_json(name: &str, bytes: &[u8], memory: &MemoryBudget) -> Result<Value, InvalidProtobuf> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let decoded = decode_untyped(&mut reader, memory);
+    let decoded = decoded.and_then(|decoded| reader.end().map(|()| decoded.value));
+    decoded.map_err(|error| bad(name, error))
 }
 
 /// Decodes seconds and nanoseconds; an empty message is null.
@@ -282,9 +326,11 @@ fn time(name: &str, bytes: &[u8], digits: u8) -> Result<Value, InvalidProtobuf> 
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    let number = |field| match Reader(bytes).find(field)? {
-        Some(WireValue::Varint(number)) => Ok(number as i64),
-        _ => Ok(0),
+    let number = |field| -> Result<i64, InvalidProtobuf> {
+        Ok(match Reader(bytes).find(field)? {
+            Some(WireValue::Varint(number)) => number as i64,
+            _ => 0,
+        })
     };
     let nanoseconds = match digits {
         0 => 0,

@@ -46,7 +46,7 @@ fn body(api_version: &str, kind: &str, parts: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn read(api_version: &str, kind: &str, parts: &[Vec<u8>]) -> Result<Value, InvalidProtobuf> {
-    schema().object(&body(api_version, kind, parts))
+    schema().object(&body(api_version, kind, parts), &MemoryBudget::unlimited())
 }
 
 fn schema() -> Schema {
@@ -184,7 +184,7 @@ fn numbers_are_truncated_to_their_type() {
         bytes(2, r#"{"kind":"ConfigMap","nonsense":1}"#),
         bytes(4, "application/json"),
     ];
-    let actual = schema().object(&json.concat());
+    let actual = schema().object(&json.concat(), &MemoryBudget::unlimited());
     assert!(actual.is_err(), "{actual:?}");
 }
 
@@ -192,15 +192,18 @@ fn numbers_are_truncated_to_their_type() {
 fn invalid_bodies_are_rejected() {
     use InvalidProtobuf::{Malformed, NoEnvelope, TooDeep, UnknownKind};
     let schema = schema();
-    assert_eq!(schema.object(b"{}"), Err(NoEnvelope));
+    assert_eq!(
+        schema.object(b"{}", &MemoryBudget::unlimited()),
+        Err(NoEnvelope)
+    );
     let whole = body(
         "v1",
         "ConfigMap",
         &[bytes(1, bytes(1, "a")), entry(2, "k", "v")],
     );
-    assert!(schema.object(&whole).is_ok());
+    assert!(schema.object(&whole, &MemoryBudget::unlimited()).is_ok());
     for cut in 5..whole.len() - 4 {
-        let actual = schema.object(&whole[..cut]);
+        let actual = schema.object(&whole[..cut], &MemoryBudget::unlimited());
         assert!(
             matches!(actual, Err(Malformed | UnknownKind { .. })),
             "{cut}: {actual:?}"

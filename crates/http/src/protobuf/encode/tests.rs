@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use watchet_schema::Types;
+use watchet_schema::{MemoryBudget, Types};
 
 fn round_trip(schema: &Schema, object: &Value) -> Value {
     let text = |name: &str| object[name].as_str().unwrap();
@@ -17,7 +17,7 @@ fn round_trip(schema: &Schema, object: &Value) -> Value {
     envelope(api_version, kind, message.len(), &mut body);
     body.extend_from_slice(&message);
     schema
-        .object(&body)
+        .object(&body, &MemoryBudget::unlimited())
         .unwrap_or_else(|error| panic!("{error}: {object}"))
 }
 
