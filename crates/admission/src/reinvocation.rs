@@ -74,7 +74,7 @@ impl<K: Ord> Calls<K> {
     }
 
     /// Returns true if this round calls the policy or webhook with this key.
-    pub(super) fn is_due(&self, reinvocation: &Reinvocation, key: &K) -> bool {
+    pub(super) fn should_call(&self, reinvocation: &Reinvocation, key: &K) -> bool {
         !reinvocation.is_second || self.due.contains(key)
     }
 }
@@ -94,7 +94,7 @@ mod tests {
         known.begin(&object);
         for (place, (changed, is_reinvocable)) in calls.iter().enumerate() {
             assert!(
-                known.is_due(&reinvocation, &place),
+                known.should_call(&reinvocation, &place),
                 "the first round calls all"
             );
             if *changed {
@@ -111,7 +111,7 @@ mod tests {
             object["round"] = json!(1);
         }
         known.begin(&object);
-        let due = (0..calls.len()).filter(|place| known.is_due(&reinvocation, place));
+        let due = (0..calls.len()).filter(|place| known.should_call(&reinvocation, place));
         assert!(due.eq(expect.iter().copied()), "{calls:?}: {known:?}");
     }
 

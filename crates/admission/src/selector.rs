@@ -1,6 +1,6 @@
 //! Reads the `LabelSelector` of a configuration, and matches it against the labels of an object.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as Written;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as MetaLabelSelector;
 use serde_json::Value;
 
 use watchet_api::LabelSelector;
@@ -9,8 +9,8 @@ use watchet_api::LabelSelector;
 ///
 /// # Errors
 /// A message for users: why the selector is invalid.
-pub(super) fn read(written: Option<&Written>) -> Result<LabelSelector, String> {
-    written.map_or_else(|| Ok(LabelSelector::default()), LabelSelector::from_meta)
+pub(super) fn read(selector: Option<&MetaLabelSelector>) -> Result<LabelSelector, String> {
+    selector.map_or_else(|| Ok(LabelSelector::default()), LabelSelector::from_meta)
 }
 
 /// Returns true if `selector` selects the labels of `object`.
@@ -26,10 +26,10 @@ mod tests {
     use super::*;
 
     fn check(selector: Value, labels: Value, expect: Option<bool>) {
-        let written: Written = serde_json::from_value(selector.clone()).unwrap();
+        let meta: MetaLabelSelector = serde_json::from_value(selector.clone()).unwrap();
         let object = json!({"metadata": {"labels": labels}});
-        let verdict = read(Some(&written)).ok().map(|s| selects(&s, &object));
-        assert_eq!(verdict, expect, "{selector} {object}");
+        let selected = read(Some(&meta)).ok().map(|s| selects(&s, &object));
+        assert_eq!(selected, expect, "{selector} {object}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Converts `LabelSelector` of `meta.k8s.io/v1` (`matchLabels`, `matchExpressions`) into
 //! [`LabelSelector`]. Its text is also the `selector` of a `Scale`.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as Written;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as MetaLabelSelector;
 
 use super::LabelSelector;
 use super::label_selector::{check_key, check_value};
@@ -12,7 +12,7 @@ impl LabelSelector {
     ///
     /// # Errors
     /// Returns the reason why the selector is invalid.
-    pub fn from_meta(selector: &Written) -> Result<Self, String> {
+    pub fn from_meta(selector: &MetaLabelSelector) -> Result<Self, String> {
         let mut requirements: Vec<(&str, String)> = Vec::new();
         for (key, value) in selector.match_labels.iter().flatten() {
             // Other characters could turn one requirement into several once it is text.
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn check(selector: Value, text: Result<&str, &str>) {
-        let selector: Written = serde_json::from_value(selector).unwrap();
+        let selector: MetaLabelSelector = serde_json::from_value(selector).unwrap();
         let result = LabelSelector::from_meta(&selector).map(|selector| selector.to_string());
         match (result, text) {
             (Ok(result), Ok(text)) => assert_eq!(result, text),

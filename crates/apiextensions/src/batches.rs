@@ -4,7 +4,7 @@
 //!
 //! 1. A large list claims one batch at a time: a request for one of its objects waits for that batch and not for the list.
 //! 2. Claimed objects are converted even if the request that claimed them is cancelled.
-//! 3. Requests parse and encode at most [`ASIDE_BYTES_MIN`] here on their own threads without a pause.
+//! 3. Requests parse and encode at most [`BLOCKING_BYTES_MIN`] here on their own threads without a pause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use watchet_registry::{ConversionError, has_api_version};
 const REVIEW_BYTES_MAX: usize = 1 << 20;
 
 /// The minimum size that is parsed on another thread. Smaller inputs take less time than the change of threads.
-const ASIDE_BYTES_MIN: usize = 64 << 10;
+const BLOCKING_BYTES_MIN: usize = 64 << 10;
 
 /// The time that distinguishes failures: a webhook that takes longer to fail is unavailable, and a faster failure is a
 /// rejection.
@@ -49,7 +49,7 @@ impl Presented {
 
 /// The version that cached objects are converted to.
 #[derive(Clone, Copy)]
-pub(super) struct PresentedVersion<'a> {
+pub(super) struct RequestedVersion<'a> {
     pub(super) api_version: &'a str,
     /// The number of the version in its definition.
     pub(super) ordinal: u32,
@@ -62,15 +62,15 @@ impl Versions {
     ///
     /// # Errors
     /// One of them cannot be converted.
-    pub(super) async fn present(
+    pub(super) async fn convert_cached(
         self: &Arc<Self>,
-        version: PresentedVersion<'_>,
+        version: RequestedVersion<'_>,
         objects: Vec<EventObject>,
     ) -> Result<Vec<Arc<Object>>, ConversionError> {
         if !self.uses_webhook() {
             return Ok(objects.into_iter().map(|(_, object)| object).collect());
         }
-        let mut presented = Vec::with_capacity(objects.len());
+        let mut converted = Vec::with_capacity(objects.len());
         let mut waiting = Vec::new();
         let (mut claims, mut bytes) = (Vec::new(), 0);
         for (event_type, object) in objects {
@@ -93,19 +93,19 @@ impl Versions {
                 self.make(version, std::mem::take(&mut claims));
                 bytes = 0;
                 for one in waiting.drain(..) {
-                    presented.push(one.object().await?);
+                    converted.push(one.object().await?);
                 }
             }
         }
         self.make(version, claims);
         for one in waiting {
-            presented.push(one.object().await?);
+            converted.push(one.object().await?);
         }
-        Ok(presented)
+        Ok(converted)
     }
 
     /// Converts the claimed objects in a task.
-    fn make(self: &Arc<Self>, version: PresentedVersion<'_>, claims: Vec<(Claim, EventObject)>) {
+    fn make(self: &Arc<Self>, version: RequestedVersion<'_>, claims: Vec<(Claim, EventObject)>) {
         if claims.is_empty() {
             return;
         }
@@ -181,7 +181,7 @@ impl Batch {
             let values: Vec<Value> = values.collect::<Result<_, _>>()?;
             batch.versions.request(values, &batch.to)
         };
-        let request = self.aside(bytes, request).await??;
+        let request = self.run_blocking_if_large(bytes, request).await??;
         let response: Bytes = self.versions.call(&request).await?;
         let batch = self.clone();
         let bytes = bytes.max(response.len());
@@ -192,7 +192,7 @@ impl Batch {
                 .map(|(object, value)| batch.object(object, &value))
                 .collect())
         };
-        self.aside(bytes, read).await?
+        self.run_blocking_if_large(bytes, read).await?
     }
 
     fn object(
@@ -208,12 +208,12 @@ impl Batch {
     }
 
     /// Runs `work`, on another thread if `bytes` is large.
-    async fn aside<T: Send + 'static>(
+    async fn run_blocking_if_large<T: Send + 'static>(
         &self,
         bytes: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ConversionError> {
-        if bytes < ASIDE_BYTES_MIN {
+        if bytes < BLOCKING_BYTES_MIN {
             return Ok(work());
         }
         let working = self.versions.tasks.spawn_blocking("conversion-batch", work);

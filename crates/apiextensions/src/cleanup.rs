@@ -245,7 +245,12 @@ async fn delete_one(registry: &Registry, target: Target, uid: String) -> Result<
         ..DeleteOptions::default()
     };
     match registry.delete(&target, &options).await {
-        Ok(Deleted::Gone(_) | Deleted::Last(_) | Deleted::Pending(_) | Deleted::Unread) => Ok(()),
+        Ok(
+            Deleted::Immediately(_)
+            | Deleted::LastState(_)
+            | Deleted::Pending(_)
+            | Deleted::Corrupt,
+        ) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::batches::PresentedVersion;
+use super::batches::RequestedVersion;
 use super::custom::Custom;
 use super::definitions::Definitions;
 use super::{checks, cleanup, definition, schema};
@@ -180,17 +180,17 @@ impl VersionConverter for Custom {
         self.versions.convert(objects, api_version).await
     }
 
-    async fn present(
+    async fn convert_cached(
         &self,
         columns: &Arc<ColumnSet>,
         objects: Vec<(EventType, Arc<Object>)>,
     ) -> Result<Vec<Arc<Object>>, ConversionError> {
-        let version = PresentedVersion {
+        let version = RequestedVersion {
             api_version: &self.api_version,
             ordinal: self.ordinal,
             columns,
         };
-        self.versions.present(version, objects).await
+        self.versions.convert_cached(version, objects).await
     }
 }
 

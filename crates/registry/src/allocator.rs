@@ -29,7 +29,7 @@ pub trait Allocator: Send + Sync {
 
     /// Releases what `write` reserved for `object`. The write has not stored `object` in place of `old`, because of
     /// `error`.
-    async fn withdraw(
+    async fn release_unstored(
         &self,
         storage: &dyn Storage,
         owner: ObjectIdentity<'_>,

@@ -39,7 +39,7 @@ pub(crate) async fn apply(
     let written = registry
         .guaranteed_write(&location, options.dry_run, &mut write)
         .await?;
-    let object = scale::shown(target, written.into_object())?;
+    let object = scale::object_or_scale(target, written.into_object())?;
     Ok((object, write.created))
 }
 

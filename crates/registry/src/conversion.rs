@@ -51,7 +51,7 @@ pub(crate) async fn current(
         converter.complete(&mut value);
         let is_unchanged =
             value == current.value && value["apiVersion"] == converter.storage_version();
-        let converted = unless_outdated(converter, converted_to(resource, value)).await?;
+        let converted = run_until_outdated(converter, converted_to(resource, value)).await?;
         let raw = std::mem::replace(&mut current.value, converted);
         current.raw = Some(raw).filter(|_| !is_unchanged);
     }
@@ -86,7 +86,7 @@ pub(crate) async fn convert_all(
 ) -> Result<Vec<Result<Value, ConversionError>>, ApiError> {
     let count = objects.len();
     let converting = async { Ok(converter.convert(objects, api_version).await) };
-    Ok(match unless_outdated(converter, converting).await? {
+    Ok(match run_until_outdated(converter, converting).await? {
         Ok(objects) => objects.into_iter().map(Ok).collect(),
         Err(error) => vec![Err(error); count],
     })
@@ -103,7 +103,7 @@ pub(crate) async fn stored_form(
     match resource.strategy.converter() {
         Some(converter) if !converter.is_storage_version() => {
             let converting = converter.convert(vec![object.clone()], converter.storage_version());
-            Ok(Some(one(unless_outdated(converter, converting).await?)))
+            Ok(Some(one(run_until_outdated(converter, converting).await?)))
         }
         _ => Ok(None),
     }
@@ -123,7 +123,7 @@ pub(crate) fn completed(resource: &Resource, stored: &[u8]) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// One of them cannot be converted.
-pub(crate) async fn presented(
+pub(crate) async fn convert_cached(
     resource: &Resource,
     objects: Vec<Arc<Object>>,
 ) -> Result<Vec<Arc<Object>>, ApiError> {
@@ -131,14 +131,18 @@ pub(crate) async fn presented(
         return Ok(objects);
     };
     let objects = objects.into_iter().map(|o| (EventType::Added, o)).collect();
-    unless_outdated(converter, converter.present(&resource.columns, objects)).await
+    run_until_outdated(
+        converter,
+        converter.convert_cached(&resource.columns, objects),
+    )
+    .await
 }
 
-/// Does the same as [`presented`] for one object.
+/// Does the same as [`convert_cached`] for one object.
 ///
 /// # Errors
-/// The errors of [`presented`].
-pub(crate) async fn presented_one(
+/// The errors of [`convert_cached`].
+pub(crate) async fn convert_cached_one(
     resource: &Resource,
     object: Arc<Object>,
 ) -> Result<Arc<Object>, ApiError> {
@@ -146,16 +150,19 @@ pub(crate) async fn presented_one(
         return Ok(object);
     };
     let objects = vec![(EventType::Added, object)];
-    let presented =
-        unless_outdated(converter, converter.present(&resource.columns, objects)).await?;
-    Ok(one(presented))
+    let converted = run_until_outdated(
+        converter,
+        converter.convert_cached(&resource.columns, objects),
+    )
+    .await?;
+    Ok(one(converted))
 }
 
-/// Waits for a conversion, until its definition changes.
+/// Runs a conversion until it ends or its definition changes.
 ///
 /// # Errors
 /// The error of the conversion; [`ApiError::NotServed`] when the definition changes meanwhile.
-async fn unless_outdated<T>(
+async fn run_until_outdated<T>(
     converter: &dyn VersionConverter,
     converting: impl Future<Output = Result<T, ConversionError>>,
 ) -> Result<T, ApiError> {
@@ -184,7 +191,7 @@ pub(crate) fn to_storage(types: &Arc<Types>, resource: &Resource, object: Value)
 
 /// Returns an object in stored form as a client of `resource` sees it.
 pub(crate) fn from_storage(resource: &Resource, object: Value) -> Value {
-    resource.strategy.presented(object)
+    resource.strategy.convert_from_storage(object)
 }
 
 /// Returns an object, which has an `apiVersion`, in another version of its kind.

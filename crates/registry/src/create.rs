@@ -81,7 +81,7 @@ async fn store(
     let mut object = pipeline.complete(draft).await?;
     let created = store_complete(pipeline, &mut object, version).await;
     if let Err(error) = &created {
-        pipeline.withdraw(None, &object, error).await;
+        pipeline.release_unstored(None, &object, error).await;
     }
     created
 }

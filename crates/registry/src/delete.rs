@@ -99,9 +99,9 @@ async fn run(
     }
     Ok(match written {
         Written::Deleted(object) if resource.strategy.rules().returns_deleted_object => {
-            Deleted::Last(object)
+            Deleted::LastState(object)
         }
-        Written::Deleted(object) => Deleted::Gone(object),
+        Written::Deleted(object) => Deleted::Immediately(object),
         Written::Stored(object) => Deleted::Pending(object),
     })
 }
@@ -159,7 +159,7 @@ async fn delete_corrupt(
         // A conflicting write has stored an object that can be decoded, or has deleted the object.
         if let Outcome::Done(_) = store.delete(&location.storage_key, at).await? {
             tracing::warn!(key = %location.storage_key, "deleted an object that cannot be decoded");
-            return Ok(Deleted::Unread);
+            return Ok(Deleted::Corrupt);
         }
     }
 }

@@ -77,7 +77,7 @@ impl Causes {
 
     /// Adds an invalid value.
     pub fn invalid(&mut self, at: &Path<'_>, value: impl Into<Value>, why: &str) {
-        let message = format!("Invalid value: {}: {why}", shown(&value.into()));
+        let message = format!("Invalid value: {}: {why}", truncated_json(&value.into()));
         self.push_at("FieldValueInvalid", at, message);
     }
 
@@ -98,7 +98,7 @@ impl Causes {
         let supported: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         let message = format!(
             "Unsupported value: {}: supported values: {}",
-            shown(&text.into()),
+            truncated_json(&text.into()),
             supported.join(", ")
         );
         self.push_at("FieldValueNotSupported", at, message);
@@ -106,13 +106,13 @@ impl Causes {
 
     /// Adds a duplicate value.
     pub fn duplicate(&mut self, at: &Path<'_>, value: impl Into<Value>) {
-        let message = format!("Duplicate value: {}", shown(&value.into()));
+        let message = format!("Duplicate value: {}", truncated_json(&value.into()));
         self.push_at("FieldValueDuplicate", at, message);
     }
 
     /// Adds a reference to something that does not exist.
     pub fn not_found(&mut self, at: &Path<'_>, text: &str) {
-        let message = format!("Not found: {}", shown(&text.into()));
+        let message = format!("Not found: {}", truncated_json(&text.into()));
         self.push_at("FieldValueNotFound", at, message);
     }
 
@@ -130,7 +130,7 @@ impl Causes {
 }
 
 /// Returns a value as JSON, truncated if it is long.
-fn shown(value: &Value) -> String {
+fn truncated_json(value: &Value) -> String {
     let mut json = value.to_string();
     if json.len() > SHOWN_BYTES_MAX {
         let mut end = SHOWN_BYTES_MAX;

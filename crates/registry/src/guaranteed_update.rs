@@ -158,8 +158,14 @@ impl Registry {
                         return Ok(Written::Stored(response));
                     }
                     let error = put.as_ref().err();
-                    self.withdraw(location, write.write_id(), current.as_ref(), &value, error)
-                        .await;
+                    self.release_unstored(
+                        location,
+                        write.write_id(),
+                        current.as_ref(),
+                        &value,
+                        error,
+                    )
+                    .await;
                     put?.1
                 }
                 Change::Delete(value) => {
@@ -173,8 +179,14 @@ impl Registry {
                         let object = self.unstored_response(location, &value, at)?;
                         return Ok(Written::Deleted(object));
                     }
-                    self.withdraw(location, write.write_id(), current.as_ref(), &value, None)
-                        .await;
+                    self.release_unstored(
+                        location,
+                        write.write_id(),
+                        current.as_ref(),
+                        &value,
+                        None,
+                    )
+                    .await;
                     outcome
                 }
             };
@@ -247,10 +259,10 @@ impl Registry {
         if conversion::needs_webhook(&location.resource, object.body_slice()) {
             return None;
         }
-        let presented = conversion::presented_one(&location.resource, object)
+        let converted = conversion::convert_cached_one(&location.resource, object)
             .await
             .ok()?;
-        let mut current = Current::suggested(&presented)?;
+        let mut current = Current::suggested(&converted)?;
         if let Some(converter) = conversion::renaming_converter(&location.resource) {
             current.value = converter.renamed(current.value, &location.resource.api_version());
         }
@@ -368,7 +380,7 @@ impl Registry {
             read.as_deref().unwrap_or(stored),
             &location.resource.columns,
         )?;
-        conversion::presented_one(&location.resource, Arc::new(object)).await
+        conversion::convert_cached_one(&location.resource, Arc::new(object)).await
     }
 }
 

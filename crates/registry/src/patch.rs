@@ -39,7 +39,7 @@ pub(crate) async fn patch(
     let written = registry
         .guaranteed_write(&location, options.dry_run, &mut write)
         .await?;
-    scale::shown(target, written.into_object())
+    scale::object_or_scale(target, written.into_object())
 }
 
 /// A PATCH.

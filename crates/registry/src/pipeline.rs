@@ -107,7 +107,7 @@ impl<'a> Pipeline<'a> {
         strategy.set_derived_status(self.registry, None, &mut object);
         self.reserve(None, &mut object).await?;
         if let Err(error) = self.admit(Operation::Create, &object, None).await {
-            self.withdraw(None, &object, &error).await;
+            self.release_unstored(None, &object, &error).await;
             return Err(error);
         }
         Ok(object)
@@ -139,7 +139,7 @@ impl<'a> Pipeline<'a> {
 
     /// Releases the values reserved for an object that the write has not stored in place of `current`, because of
     /// `error`.
-    pub(crate) async fn withdraw(
+    pub(crate) async fn release_unstored(
         &self,
         current: Option<&Current>,
         object: &Value,
@@ -150,7 +150,7 @@ impl<'a> Pipeline<'a> {
             let (storage, owner) = (&*self.registry.storage, self.owner());
             let old = current.map(Current::versioned);
             allocator
-                .withdraw(storage, owner, Some(self.id), old, object, Some(error))
+                .release_unstored(storage, owner, Some(self.id), old, object, Some(error))
                 .await;
         }
     }
@@ -290,7 +290,7 @@ impl<'a> Pipeline<'a> {
         strategy.set_derived_status(self.registry, subresource, &mut object);
         managed::restore_unchanged_times(&current.value, &mut object);
         if let Err(error) = self.admit(Operation::Update, &object, Some(current)).await {
-            self.withdraw(Some(current), &object, &error).await;
+            self.release_unstored(Some(current), &object, &error).await;
             return Err(error);
         }
         // The write that removes the last finalizer also deletes the object.

@@ -25,8 +25,8 @@ pub(crate) async fn get(
         return objects.get(&*registry.storage, resource, name).await;
     }
     let object = get_stored(registry, target, options).await?;
-    let object = conversion::presented_one(&target.resource, object).await?;
-    scale::shown(target, object)
+    let object = conversion::convert_cached_one(&target.resource, object).await?;
+    scale::object_or_scale(target, object)
 }
 
 /// Returns an object in stored form.
@@ -54,7 +54,7 @@ pub(crate) async fn list(
     let predicate = predicate(resource, namespace, options)?;
     let (cached, converted) = before_conversion(resource, predicate);
     let mut list = registry.cache(resource)?.list(&cached, options).await?;
-    list.items = conversion::presented(resource, list.items).await?;
+    list.items = conversion::convert_cached(resource, list.items).await?;
     if let Some(predicate) = converted {
         // A page may have fewer objects than its limit, or none: the continue token shows whether there are more.
         list.items.retain(|object| predicate.matches(object));

@@ -19,7 +19,7 @@ impl Registry {
     }
 
     /// Releases the values that `write` reserved for `object`, which the write has not stored in place of `current`.
-    pub(crate) async fn withdraw(
+    pub(crate) async fn release_unstored(
         &self,
         location: &ObjectLocation,
         write: Option<WriteId>,
@@ -30,7 +30,7 @@ impl Registry {
         if let Some(allocator) = location.resource.strategy.allocator() {
             let (owner, old) = (location.identity(), current.map(Current::versioned));
             allocator
-                .withdraw(&*self.storage, owner, write, old, object, error)
+                .release_unstored(&*self.storage, owner, write, old, object, error)
                 .await;
         }
     }

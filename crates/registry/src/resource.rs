@@ -388,7 +388,7 @@ pub trait Strategy: Any + Debug + Send + Sync {
     }
 
     /// Returns an object in stored form as clients of this resource see it.
-    fn presented(&self, object: Value) -> Value {
+    fn convert_from_storage(&self, object: Value) -> Value {
         object
     }
 

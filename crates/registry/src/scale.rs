@@ -67,11 +67,14 @@ pub fn of(resource: &Resource, object: &Value, at: ResourceVersion) -> Result<Va
     }))
 }
 
-/// Returns the object as the response for `target` shows it: the object itself, or its scale.
+/// Returns the object itself, or its Scale if `target` is the scale subresource.
 ///
 /// # Errors
 /// As [`of`].
-pub(crate) fn shown(target: &Target, object: Arc<Object>) -> Result<Arc<Object>, ApiError> {
+pub(crate) fn object_or_scale(
+    target: &Target,
+    object: Arc<Object>,
+) -> Result<Arc<Object>, ApiError> {
     if !is_of(target) {
         return Ok(object);
     }

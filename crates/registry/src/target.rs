@@ -42,11 +42,11 @@ pub enum Patch {
 #[derive(Debug, Clone)]
 pub enum Deleted {
     /// The object is deleted; the response is a Success status with its uid.
-    Gone(Arc<Object>),
+    Immediately(Arc<Object>),
     /// The object is deleted; the response is its last state.
-    Last(Arc<Object>),
+    LastState(Arc<Object>),
     /// The object exists until its finalizers are removed or its grace period ends.
     Pending(Arc<Object>),
-    /// The object could not be decoded and is deleted.
-    Unread,
+    /// The stored object was corrupt: it could not be decoded. It is deleted.
+    Corrupt,
 }

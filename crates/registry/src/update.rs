@@ -38,7 +38,7 @@ pub(crate) async fn update(
     let written = registry
         .guaranteed_write(&location, options.dry_run, &mut update)
         .await;
-    let object = scale::shown(target, written?.into_object())?;
+    let object = scale::object_or_scale(target, written?.into_object())?;
     Ok((object, update.created))
 }
 

@@ -168,7 +168,9 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
         let deleted = delete::delete(self, target, options).await?;
-        if let Deleted::Gone(last) | Deleted::Last(last) | Deleted::Pending(last) = &deleted {
+        if let Deleted::Immediately(last) | Deleted::LastState(last) | Deleted::Pending(last) =
+            &deleted
+        {
             after_request(&target.resource, last).await;
         }
         Ok(deleted)

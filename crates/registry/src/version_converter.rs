@@ -80,7 +80,7 @@ pub trait VersionConverter: Send + Sync {
     ///
     /// # Errors
     /// One of them cannot be converted.
-    async fn present(
+    async fn convert_cached(
         &self,
         columns: &Arc<ColumnSet>,
         objects: Vec<(EventType, Arc<Object>)>,

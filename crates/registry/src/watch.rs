@@ -139,7 +139,10 @@ impl Converter {
             .iter()
             .flat_map(|item| self.objects_of(item))
             .collect();
-        let objects = match converter.present(&self.resource.columns, objects).await {
+        let objects = match converter
+            .convert_cached(&self.resource.columns, objects)
+            .await
+        {
             Ok(objects) => objects,
             Err(error) => {
                 let is_plain = |item: &WatchItem| self.objects_of(item).is_empty();

@@ -86,7 +86,7 @@ impl Allocator for ServiceStrategy {
         allocated
     }
 
-    async fn withdraw(
+    async fn release_unstored(
         &self,
         storage: &dyn Storage,
         owner: ObjectIdentity<'_>,

@@ -9,8 +9,8 @@ mod program;
 pub(super) mod store;
 
 pub(super) mod assets;
-pub(super) mod attached;
 pub(super) mod etcd;
+pub(super) mod etcd_storage;
 pub(super) mod kube_apiserver;
 
 pub(super) use program::Program;

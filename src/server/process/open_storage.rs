@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::metrics::Metrics;
 use crate::server::config::server_config::{DurabilityConfig, StorageConfig};
-use crate::server::envtest::attached::Attached;
+use crate::server::envtest::etcd_storage::EnvtestEtcdStorage;
 use crate::server::process::open_error::OpenError;
 use crate::server::process::open_etcd;
 use crate::storage::Storage;
@@ -36,9 +36,9 @@ pub(in crate::server) async fn open(
             };
             Ok(open_embedded(durability, compaction_interval, data_dir)?)
         }
-        StorageConfig::Attached { servers, store } => {
+        StorageConfig::EnvtestEtcd { servers, store } => {
             let storage = open_embedded(store.durability(), compaction_interval, data_dir)?;
-            Ok(Attached::new(storage, servers, store))
+            Ok(EnvtestEtcdStorage::new(storage, servers, store))
         }
         StorageConfig::Memory => Ok(Memory::new(compaction_interval)?),
         StorageConfig::Etcd(etcd) => open_etcd::open(etcd, compaction_interval, metrics).await,
@@ -72,7 +72,7 @@ pub(in crate::server) fn describe(config: &StorageConfig, data_dir: &Path) -> St
                 ),
             }
         }
-        StorageConfig::Attached { store, .. } => {
+        StorageConfig::EnvtestEtcd { store, .. } => {
             format!("the store of etcd in {}", store.data_dir.display())
         }
         StorageConfig::Memory => "memory: they are lost when this process ends".to_owned(),

@@ -51,15 +51,15 @@ pub enum Address {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct WebhookClientConfig {
     url: Option<String>,
-    service: Option<WrittenService>,
+    service: Option<ServiceReference>,
     #[serde(rename = "caBundle")]
     ca_bundle: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct WrittenService {
+struct ServiceReference {
     namespace: String,
     name: String,
     path: Option<String>,
@@ -72,15 +72,15 @@ impl ClientConfig {
     /// # Errors
     /// [`WebhookError::Config`] if it has no usable address or CA.
     pub fn parse(value: &Value) -> Result<Self, WebhookError> {
-        let written = Written::deserialize(value);
-        let written = written.map_err(|error| WebhookError::Config(error.to_string()))?;
-        let ca_bundle = match written.ca_bundle.as_deref() {
+        let config = WebhookClientConfig::deserialize(value);
+        let config = config.map_err(|error| WebhookError::Config(error.to_string()))?;
+        let ca_bundle = match config.ca_bundle.as_deref() {
             None | Some("") => None,
             Some(text) => Some(STANDARD.decode(text).map_err(|error| {
                 WebhookError::Config(format!("unable to load root certificates: {error}"))
             })?),
         };
-        let address = match (written.service, written.url) {
+        let address = match (config.service, config.url) {
             (Some(service), _) => Address::Service {
                 namespace: service.namespace,
                 name: service.name,

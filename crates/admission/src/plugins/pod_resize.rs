@@ -7,7 +7,7 @@ use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
 use super::super::request::{AdmissionRequest, Request};
 use super::plugin::AdmissionPlugin;
-use super::resources::{Bound, ResourceList, parse, total_of_pod};
+use super::resources::{RequestsOrLimits, ResourceList, parse, total_of_pod};
 use watchet_api::StatusCause;
 use watchet_schema::Quantity;
 
@@ -48,8 +48,8 @@ impl AdmissionPlugin for PodResizeValidator {
             let error = attributes.forbidden(why);
             return Err(error.with_cause(cause("UnsupportedPlatform")));
         }
-        let requests = total_of_pod(new, Bound::Requests, |container| {
-            Bound::Requests.of(container)
+        let requests = total_of_pod(new, RequestsOrLimits::Requests, |container| {
+            RequestsOrLimits::Requests.of(container)
         });
         let problems = problems(&requests, &parse(&node["status"]["allocatable"]));
         if problems.is_empty() {

@@ -51,14 +51,14 @@ pub(super) fn aggregate(messages: Vec<String>) -> String {
     }
 }
 
-/// Specifies one of the two lists of a container's resources.
+/// One of the two lists in the `resources` of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bound {
+pub(super) enum RequestsOrLimits {
     Requests,
     Limits,
 }
 
-impl Bound {
+impl RequestsOrLimits {
     fn member(self) -> &'static str {
         match self {
             Self::Requests => "requests",
@@ -75,7 +75,7 @@ impl Bound {
 /// overhead.
 pub(super) fn total_of_pod(
     spec: &Value,
-    bound: Bound,
+    bound: RequestsOrLimits,
     of_container: impl Fn(&Value) -> ResourceList,
 ) -> ResourceList {
     let mut total = sum_of_containers(spec, of_container);
@@ -83,7 +83,7 @@ pub(super) fn total_of_pod(
     of_pod.retain(|name, _| is_pod_level(name));
     total.extend(of_pod);
     let mut overhead = parse(&spec["overhead"]);
-    if bound == Bound::Limits {
+    if bound == RequestsOrLimits::Limits {
         // The overhead does not limit a resource that the pod does not limit.
         overhead.retain(|name, _| total.get(name).is_some_and(|limit| !limit.is_zero()));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::webhook::Verdict;
+use super::super::webhook::MatchResult;
 use super::denial::Denial;
 use super::read::{Binding, Policy, Rules};
 use super::scope::{Activation, compose, explained};
@@ -61,10 +61,10 @@ impl Evaluation {
         }
         scope.set("params", params);
         match definition.conditions.evaluate(&scope) {
-            Verdict::Met => {}
-            Verdict::Unmet => return Vec::new(),
-            Verdict::Failed(_) if definition.ignores_failures => return Vec::new(),
-            Verdict::Failed(why) => return vec![self.denial(why, "")],
+            MatchResult::Match => {}
+            MatchResult::NoMatch => return Vec::new(),
+            MatchResult::Error(_) if definition.ignores_failures => return Vec::new(),
+            MatchResult::Error(why) => return vec![self.denial(why, "")],
         }
         let composed = compose(definition, &mut scope);
         let validations = policy.validations.iter();

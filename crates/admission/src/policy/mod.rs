@@ -4,7 +4,7 @@
 
 mod denial;
 mod evaluate;
-mod gather;
+mod matched_policy;
 pub(super) mod mutating;
 mod read;
 mod scope;
@@ -24,7 +24,7 @@ use super::request::AdmissionRequest;
 use super::webhook::review;
 use denial::Denial;
 use evaluate::Evaluation;
-use gather::{Failure, converted, gather, namespace};
+use matched_policy::{Failure, converted, match_policy, namespace};
 use scope::Activation;
 use watchet_tasks::Tasks;
 
@@ -40,7 +40,7 @@ pub(super) async fn validate(
     write: &AdmissionRequest<'_>,
     deadline: Instant,
 ) -> Result<(), AdmissionError> {
-    let mut gathering = Gathering {
+    let mut collector = EvaluationCollector {
         cluster,
         write,
         matcher: Matcher::new(),
@@ -48,13 +48,13 @@ pub(super) async fn validate(
         evaluations: Vec::new(),
     };
     for policy in policies {
-        gathering.policy(policy, bindings).await;
+        collector.policy(policy, bindings).await;
     }
-    let Gathering {
+    let EvaluationCollector {
         mut denials,
         evaluations,
         ..
-    } = gathering;
+    } = collector;
     if !evaluations.is_empty() {
         // An evaluation blocks its thread for as long as its budget allows.
         let evaluated = tasks.spawn_blocking("admission-policies", move || {
@@ -76,7 +76,7 @@ pub(super) async fn validate(
 }
 
 /// Collects what policies need from the cluster before their evaluation.
-struct Gathering<'a> {
+struct EvaluationCollector<'a> {
     cluster: &'a dyn Cluster,
     write: &'a AdmissionRequest<'a>,
     matcher: Matcher,
@@ -84,11 +84,11 @@ struct Gathering<'a> {
     evaluations: Vec<Evaluation>,
 }
 
-impl Gathering<'_> {
+impl EvaluationCollector<'_> {
     async fn policy(&mut self, policy: &Arc<Policy>, bindings: &[Arc<Binding>]) {
         let mut failures = Vec::new();
         let of_policy = (&policy.definition, bindings);
-        let gathered = gather(
+        let matched_policy = match_policy(
             self.cluster,
             self.write,
             of_policy,
@@ -96,18 +96,18 @@ impl Gathering<'_> {
             &mut failures,
         )
         .await;
-        if let Some(gathered) = gathered
-            && let Some(first) = gathered.bound.first()
+        if let Some(matched_policy) = matched_policy
+            && let Some(first) = matched_policy.bindings.first()
         {
-            match self.activation(&gathered.matched).await {
+            match self.activation(&matched_policy.matched).await {
                 Ok(activation) => {
                     let activation = Arc::new(activation);
-                    let bound = gathered.bound.into_iter();
-                    self.evaluations.extend(bound.map(|bound| Evaluation {
+                    let bindings = matched_policy.bindings.into_iter();
+                    self.evaluations.extend(bindings.map(|matched| Evaluation {
                         policy: policy.clone(),
-                        binding: bound.binding,
+                        binding: matched.binding,
                         activation: activation.clone(),
-                        params: bound.params,
+                        params: matched.params,
                     }));
                 }
                 Err(why) => failures.push(Failure::of_binding(&first.binding, why)),

@@ -15,7 +15,7 @@ use super::super::matching::Constraints;
 use super::super::request::GroupVersionKind;
 use super::super::rules::Rule;
 use super::super::selector;
-use super::super::webhook::Conditions;
+use super::super::webhook::MatchConditions;
 use watchet_cel::Program;
 
 /// The variables of expressions. Match conditions do not have the last one, `variables`.
@@ -34,7 +34,7 @@ pub(crate) const VARIABLES: [&str; 7] = [
 pub(super) struct Definition {
     pub(super) name: String,
     pub(super) constraints: Constraints,
-    pub(super) conditions: Conditions,
+    pub(super) conditions: MatchConditions,
     /// The variables that an expression uses, in the order of the policy.
     pub(super) variables: Vec<(String, Compiled)>,
     pub(super) param_kind: Option<GroupVersionKind>,
@@ -44,7 +44,7 @@ pub(super) struct Definition {
 
 /// The members of a policy's spec that a [`Definition`] is read from.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct PolicySpec {
     pub(super) constraints: Option<MatchResources>,
     pub(super) conditions: Option<Vec<MatchCondition>>,
     pub(super) variables: Option<Vec<Variable>>,
@@ -59,27 +59,27 @@ impl Definition {
     /// A selector is invalid.
     pub(super) fn read(
         name: String,
-        written: Written,
+        spec: PolicySpec,
         named: BTreeSet<String>,
     ) -> Result<Self, String> {
-        let variables = written.variables.unwrap_or_default().into_iter();
+        let variables = spec.variables.unwrap_or_default().into_iter();
         let variables = variables.map(|variable| {
             let compiled = compile(&variable.expression);
             (variable.name, compiled)
         });
         let without_variables = &VARIABLES[..VARIABLES.len() - 1];
-        let conditions = written.conditions.unwrap_or_default();
+        let conditions = spec.conditions.unwrap_or_default();
         Ok(Self {
             name,
-            constraints: constraints(written.constraints.as_ref())?,
-            conditions: Conditions::with_variables(&conditions, without_variables),
+            constraints: constraints(spec.constraints.as_ref())?,
+            conditions: MatchConditions::with_variables(&conditions, without_variables),
             variables: needed(variables.collect(), named),
-            param_kind: written.param_kind.map(|kind| {
+            param_kind: spec.param_kind.map(|kind| {
                 GroupVersionKind::of(&serde_json::json!({
                     "apiVersion": kind.api_version, "kind": kind.kind,
                 }))
             }),
-            ignores_failures: written.failure_policy.as_deref() == Some("Ignore"),
+            ignores_failures: spec.failure_policy.as_deref() == Some("Ignore"),
         })
     }
 }
@@ -147,7 +147,7 @@ impl Policy {
             both.flat_map(|expression| expression.composed_variables().clone())
         });
         let named = expressions.collect();
-        let written = Written {
+        let spec = PolicySpec {
             constraints: spec.match_constraints,
             conditions: spec.match_conditions,
             variables: spec.variables,
@@ -155,7 +155,7 @@ impl Policy {
             failure_policy: spec.failure_policy,
         };
         Ok(Self {
-            definition: Definition::read(name, written, named)?,
+            definition: Definition::read(name, spec, named)?,
             validations,
         })
     }

@@ -11,7 +11,7 @@ use super::super::error::AdmissionError;
 use super::super::expressions::{self, AuthorizerVariable};
 use super::super::matching::{Matched, Matcher};
 use super::super::request::AdmissionRequest;
-use super::conditions::{CONDITION_VARIABLES, Conditions, Verdict};
+use super::conditions::{CONDITION_VARIABLES, MatchConditions, MatchResult};
 use super::hooks::Hook;
 use super::review::{self, Review, Verified};
 use watchet_cel::Scope;
@@ -48,9 +48,9 @@ impl CallContext<'_> {
             return Ok(None);
         };
         match check_conditions(self, &hook.conditions, write, &matched).await {
-            Verdict::Met => Ok(Some(MatchedHook { hook, matched })),
-            Verdict::Unmet => Ok(None),
-            Verdict::Failed(why) if hook.ignores_failures => {
+            MatchResult::Match => Ok(Some(MatchedHook { hook, matched })),
+            MatchResult::NoMatch => Ok(None),
+            MatchResult::Error(why) if hook.ignores_failures => {
                 tracing::warn!(
                     webhook = hook.name,
                     why,
@@ -58,7 +58,7 @@ impl CallContext<'_> {
                 );
                 Ok(None)
             }
-            Verdict::Failed(why) => Err(AdmissionError::Forbidden {
+            MatchResult::Error(why) => Err(AdmissionError::Forbidden {
                 resource: write.resource.qualified(),
                 name: write.name.to_owned(),
                 why,
@@ -145,12 +145,12 @@ impl CallContext<'_> {
 /// Evaluates `conditions` for `write`, deadline the deadline of the write.
 async fn check_conditions(
     context: &CallContext<'_>,
-    conditions: &Conditions,
+    conditions: &MatchConditions,
     write: &AdmissionRequest<'_>,
     matched: &Matched,
-) -> Verdict {
+) -> MatchResult {
     if conditions.is_empty() {
-        return Verdict::Met;
+        return MatchResult::Match;
     }
     let conditions = conditions.clone();
     let values = [
@@ -167,7 +167,7 @@ async fn check_conditions(
     });
     evaluated
         .await
-        .unwrap_or_else(|error| Verdict::Failed(format!("it cannot be evaluated: {error}")))
+        .unwrap_or_else(|error| MatchResult::Error(format!("it cannot be evaluated: {error}")))
 }
 
 fn scope_of(values: &[Value; 3], deadline: Instant) -> Scope<'static> {

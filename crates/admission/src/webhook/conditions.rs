@@ -13,7 +13,7 @@ pub(crate) const CONDITION_VARIABLES: [&str; 4] = ["object", "oldObject", "reque
 
 /// Compiled match conditions.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Conditions(Arc<[Condition]>);
+pub(crate) struct MatchConditions(Arc<[Condition]>);
 
 #[derive(Debug)]
 struct Condition {
@@ -21,18 +21,18 @@ struct Condition {
     expression: Result<Program, String>,
 }
 
-/// The result of match conditions.
+/// The result of the evaluation of match conditions, as upstream's `matchconditions.MatchResult`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum MatchResult {
     /// All conditions are true.
-    Met,
+    Match,
     /// A condition is false.
-    Unmet,
+    NoMatch,
     /// No condition is false, and the evaluation of some failed.
-    Failed(String),
+    Error(String),
 }
 
-impl Conditions {
+impl MatchConditions {
     /// Returns true if there are no conditions.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -54,7 +54,7 @@ impl Conditions {
     }
 
     /// Evaluates the conditions in `scope`.
-    pub(crate) fn evaluate(&self, scope: &Scope<'_>) -> Verdict {
+    pub(crate) fn evaluate(&self, scope: &Scope<'_>) -> MatchResult {
         let mut failures = Vec::new();
         for condition in self.0.iter() {
             let outcome = match &condition.expression {
@@ -68,7 +68,7 @@ impl Conditions {
             };
             match outcome {
                 Ok(Outcome::Bool(true)) => {}
-                Ok(Outcome::Bool(false)) => return Verdict::Unmet,
+                Ok(Outcome::Bool(false)) => return MatchResult::NoMatch,
                 Ok(_) => failures.push(format!(
                     "match condition {:?} does not come to a bool",
                     condition.name
@@ -77,9 +77,9 @@ impl Conditions {
             }
         }
         match failures.len() {
-            0 => Verdict::Met,
-            1 => Verdict::Failed(failures.remove(0)),
-            _ => Verdict::Failed(format!("[{}]", failures.join(", "))),
+            0 => MatchResult::Match,
+            1 => MatchResult::Error(failures.remove(0)),
+            _ => MatchResult::Error(format!("[{}]", failures.join(", "))),
         }
     }
 }

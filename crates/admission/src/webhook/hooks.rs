@@ -12,7 +12,7 @@ use super::super::client::ClientConfig;
 use super::super::matching::Constraints;
 use super::super::rules::Rule;
 use super::super::selector;
-use super::conditions::Conditions;
+use super::conditions::MatchConditions;
 
 /// The timeout of a webhook without `timeoutSeconds`.
 const TIMEOUT_SECONDS: i32 = 10;
@@ -23,7 +23,7 @@ pub(crate) struct Hook {
     pub(crate) name: String,
     pub(super) client: Result<ClientConfig, String>,
     pub(super) constraints: Constraints,
-    pub(super) conditions: Conditions,
+    pub(super) conditions: MatchConditions,
     /// `failurePolicy: Ignore`
     pub(super) ignores_failures: bool,
     pub(super) timeout: Duration,
@@ -76,7 +76,7 @@ impl Hook {
                 namespaces: selector::read(hook.namespace_selector.as_ref())?,
                 objects: selector::read(hook.object_selector.as_ref())?,
             },
-            conditions: Conditions::read(hook.match_conditions.as_deref().unwrap_or_default()),
+            conditions: MatchConditions::read(hook.match_conditions.as_deref().unwrap_or_default()),
             ignores_failures: hook.failure_policy.as_deref() == Some("Ignore"),
             timeout: Duration::from_secs(u64::try_from(seconds).unwrap_or(1).clamp(1, 30)),
             has_side_effects: !matches!(&*hook.side_effects, "None" | "NoneOnDryRun"),

@@ -15,7 +15,7 @@ pub(super) mod review;
 mod validating;
 
 pub(super) use call_context::CallContext;
-pub(super) use conditions::{CONDITION_VARIABLES, Conditions, Verdict};
+pub(super) use conditions::{CONDITION_VARIABLES, MatchConditions, MatchResult};
 pub(super) use hooks::Hook;
 pub(super) use mutating::mutate;
 pub(super) use validating::validate;

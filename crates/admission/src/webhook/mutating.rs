@@ -9,7 +9,7 @@ use super::super::request::AdmissionRequest;
 use super::call_context::{CallContext, MatchedHook};
 use super::hooks::Hook;
 
-/// Calls each of `hooks` that matches `write` and is due in this round. Applies their patches to the object. The
+/// Calls each of `hooks` that matches `write` and that this round must call. Applies their patches to the object. The
 /// index in the list identifies a webhook.
 pub(crate) async fn mutate(
     context: &CallContext<'_>,
@@ -20,7 +20,7 @@ pub(crate) async fn mutate(
     calls.begin(&write.object);
     let mut matcher = Matcher::new();
     for (index, hook) in hooks.iter().enumerate() {
-        if !calls.is_due(reinvocation, &index) {
+        if !calls.should_call(reinvocation, &index) {
             continue;
         }
         let Some(matched) = context.match_hook(hook, &mut matcher, write).await? else {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
-use super::node::{Additional, Bound, Kind, Lengths, ListType, Pattern, Schema};
+use super::node::{Additional, Kind, Lengths, ListType, NumberLimit, Pattern, Schema};
 use super::rule::{Rule, RuleError, compile};
 use watchet_cel::Program;
 
@@ -74,7 +74,7 @@ impl Compiler {
         let count = |name: &str| schema.get(name).and_then(Value::as_u64);
         let bound = |name: &str, exclusive: &str| {
             let exclusive = flag(exclusive);
-            number(name).map(|at| Bound { at, exclusive })
+            number(name).map(|at| NumberLimit { at, exclusive })
         };
         let list = |name: &str| schema.get(name).and_then(Value::as_array);
         let mut schemas = |name: &str| -> Vec<Schema> {

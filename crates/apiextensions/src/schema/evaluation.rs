@@ -167,7 +167,7 @@ impl Failure {
             "<nil>".clone_into(&mut field);
         }
         let shown = Value::from(schema.kind.map_or("object", Kind::name));
-        let rule_text = rule.shown();
+        let rule_text = rule.failure_text();
         match self {
             Self::False(message) => match rule.reason.as_str() {
                 "FieldValueRequired" => StatusCause::required(&field, &message),

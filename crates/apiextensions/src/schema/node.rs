@@ -27,8 +27,8 @@ pub(crate) struct Schema {
     pub(super) choices: Vec<Value>,
     pub(super) format: String,
     pub(super) pattern: Option<Pattern>,
-    pub(super) minimum: Option<Bound>,
-    pub(super) maximum: Option<Bound>,
+    pub(super) minimum: Option<NumberLimit>,
+    pub(super) maximum: Option<NumberLimit>,
     pub(super) multiple_of: Option<f64>,
     pub(super) lengths: Lengths,
     pub(super) unique_items: bool,
@@ -82,7 +82,7 @@ pub(super) struct Pattern {
 
 /// A limit of a number.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bound {
+pub(super) struct NumberLimit {
     pub(super) at: f64,
     /// True if the limit itself is not allowed.
     pub(super) exclusive: bool,

@@ -39,8 +39,8 @@ pub(super) fn compile(text: &str) -> Result<Program, RuleError> {
 }
 
 impl Rule {
-    /// Returns the rule as messages show it.
-    pub(super) fn shown(&self) -> &str {
+    /// Returns the text for the rule in messages: its own message, or else its expression.
+    pub(super) fn failure_text(&self) -> &str {
         match self.message.as_str() {
             "" => &self.text,
             message => message,

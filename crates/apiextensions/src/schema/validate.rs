@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::causes::{cause, invalid};
 use super::evaluation::Evaluation;
 use super::formats;
-use super::node::{Bound, Kind, ListType, Schema};
+use super::node::{Kind, ListType, NumberLimit, Schema};
 use super::old_items::OldItems;
 use watchet_api::StatusCause;
 use watchet_registry::Causes;
@@ -207,7 +207,7 @@ impl Walk {
 
     fn number(&self, schema: &Schema, number: Option<f64>, value: &Value, causes: &mut Causes) {
         let Some(number) = number else { return };
-        if let Some(Bound { at, exclusive }) = schema.minimum
+        if let Some(NumberLimit { at, exclusive }) = schema.minimum
             && (number < at || (exclusive && number <= at))
         {
             let or_equal = if exclusive { "" } else { " or equal to" };
@@ -217,7 +217,7 @@ impl Walk {
                 causes,
             );
         }
-        if let Some(Bound { at, exclusive }) = schema.maximum
+        if let Some(NumberLimit { at, exclusive }) = schema.maximum
             && (number > at || (exclusive && number >= at))
         {
             let or_equal = if exclusive { "" } else { " or equal to" };

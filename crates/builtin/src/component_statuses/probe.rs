@@ -71,7 +71,7 @@ async fn get(address: SocketAddr) -> Result<(StatusCode, String), String> {
     let exchange = async move {
         let response = sender.send_request(request).await;
         let (head, body) = response.map_err(|error| error.to_string())?.into_parts();
-        Ok((head.status, shown(body).await?))
+        Ok((head.status, read_prefix(body).await?))
     };
     // An error of the connection is returned by the request.
     let (_, answer) = tokio::join!(connection, exchange);
@@ -88,8 +88,8 @@ fn tls() -> Result<ClientConfig, String> {
     Ok(builder.with_no_client_auth())
 }
 
-/// The beginning of a body.
-async fn shown(mut body: Incoming) -> Result<String, String> {
+/// Reads the beginning of a body.
+async fn read_prefix(mut body: Incoming) -> Result<String, String> {
     let mut bytes = Vec::new();
     while bytes.len() < SHOWN_BYTES_MAX
         && let Some(frame) = body.frame().await

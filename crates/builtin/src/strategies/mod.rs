@@ -219,7 +219,7 @@ impl Strategy for Builtin {
         }
     }
 
-    fn presented(&self, object: Value) -> Value {
+    fn convert_from_storage(&self, object: Value) -> Value {
         match self.other_version() {
             Some(pair) => (pair.from_storage)(object),
             None => object,

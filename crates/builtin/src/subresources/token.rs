@@ -66,8 +66,8 @@ pub(super) async fn request(
     body["spec"]["audiences"] = json!(audiences);
     registry.admit_post(target, &body, options).await?;
     let bound = match &given.bound_object_ref {
-        Some(reference) => bind(registry, target, reference).await?,
-        None => Bound::default(),
+        Some(reference) => read_bound_objects(registry, target, reference).await?,
+        None => BoundObjects::default(),
     };
     let now = metadata::now();
     let namespace = target.namespace.clone().unwrap_or_default();
@@ -129,7 +129,7 @@ fn check_expiration(target: &Target, seconds: i64) -> Result<(), ApiError> {
 
 /// The objects that a token is bound to.
 #[derive(Debug, Default)]
-struct Bound {
+struct BoundObjects {
     node: Option<Reference>,
     pod: Option<Reference>,
     secret: Option<Reference>,
@@ -142,11 +142,11 @@ fn reference(object: &Object) -> Reference {
     }
 }
 
-async fn bind(
+async fn read_bound_objects(
     registry: &Registry,
     target: &Target,
     named: &BoundObjectReference,
-) -> Result<Bound, ApiError> {
+) -> Result<BoundObjects, ApiError> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (version, kind, name) = (
         text(&named.api_version),
@@ -166,7 +166,7 @@ async fn bind(
         };
         registry.get(&object, GetOptions::default()).await
     };
-    let mut bound = Bound::default();
+    let mut bound = BoundObjects::default();
     // Only the group is compared, as upstream.
     let core = !version.contains('/');
     let found = match kind.as_str() {

@@ -252,7 +252,7 @@ async fn a_dry_run_stores_nothing() {
     assert_eq!(updated.resource_version(), rv(&stored));
     let dry = json!({"dryRun": ["All"]});
     let deleted = fixture.try_delete("pods/b", dry).await.unwrap();
-    assert!(matches!(deleted, Deleted::Last(_)));
+    assert!(matches!(deleted, Deleted::LastState(_)));
     assert_eq!(fixture.get("pods/b").await, stored);
 }
 

@@ -8,7 +8,7 @@ async fn immediate_delete_returns_the_uid() {
     let fixture = fixture().await;
     let created = fixture.create("configmaps", named("c")).await;
     match fixture.delete("configmaps/c").await {
-        Deleted::Gone(object) => {
+        Deleted::Immediately(object) => {
             assert_eq!(object.uid(), created["metadata"]["uid"]);
             assert!(
                 object.resource_version() > rv(&created),
@@ -52,7 +52,10 @@ async fn preconditions_are_about_what_is_stored() {
     );
     let metadata = &created["metadata"];
     let right = json!({"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]});
-    assert!(matches!(with(right).await.unwrap(), Deleted::Gone(_)));
+    assert!(matches!(
+        with(right).await.unwrap(),
+        Deleted::Immediately(_)
+    ));
 }
 
 /// WC-072
@@ -122,13 +125,13 @@ async fn dependents_are_waited_for_by_finalizer() {
         // The new policy replaces the first one, and does not wait for dependents.
         let options = json!({"propagationPolicy": "Background"});
         let deleted = fixture.try_delete("deployments/d", options).await.unwrap();
-        assert!(matches!(deleted, Deleted::Gone(_)), "{deleted:?}");
+        assert!(matches!(deleted, Deleted::Immediately(_)), "{deleted:?}");
     }
     fixture.create("events", named("e")).await;
     let options = json!({"propagationPolicy": "Foreground"});
     let deleted = fixture.try_delete("events/e", options).await.unwrap();
     assert!(
-        matches!(deleted, Deleted::Gone(_)),
+        matches!(deleted, Deleted::Immediately(_)),
         "nothing depends on an event"
     );
 }
@@ -138,7 +141,7 @@ async fn a_scheduled_pod_gets_time_to_end() {
     let fixture = fixture().await;
     fixture.create("pods", pod("free")).await;
     let free = fixture.delete("pods/free").await;
-    assert!(matches!(free, Deleted::Last(_)), "{free:?}");
+    assert!(matches!(free, Deleted::LastState(_)), "{free:?}");
 
     let mut body = pod("bound");
     body["spec"]["nodeName"] = json!("n1");
@@ -176,7 +179,7 @@ async fn a_scheduled_pod_gets_time_to_end() {
     let forced = fixture
         .try_delete("pods/bound", json!({"gracePeriodSeconds": 0}))
         .await;
-    assert!(matches!(forced.unwrap(), Deleted::Last(_)));
+    assert!(matches!(forced.unwrap(), Deleted::LastState(_)));
     assert_eq!(fixture.stored("/pods/default/bound").await, None);
 }
 
@@ -254,7 +257,7 @@ async fn an_unreadable_object_can_be_deleted_with_the_unsafe_option() {
         );
     }
     let gone = fixture.try_delete("configmaps/bad", blindly.clone()).await;
-    assert!(matches!(gone, Ok(Deleted::Unread)), "{gone:?}");
+    assert!(matches!(gone, Ok(Deleted::Corrupt)), "{gone:?}");
     assert_eq!(fixture.stored(KEY).await, None);
 
     // A read serves the bytes of this object, but it nests too deep to be decoded for an update or a delete.
@@ -267,7 +270,7 @@ async fn an_unreadable_object_can_be_deleted_with_the_unsafe_option() {
     let error = fixture.try_delete("configmaps/bad", json!({})).await;
     assert!(matches!(error, Err(ApiError::Read(_))), "{error:?}");
     let gone = fixture.try_delete("configmaps/bad", blindly.clone()).await;
-    assert!(matches!(gone, Ok(Deleted::Unread)), "{gone:?}");
+    assert!(matches!(gone, Ok(Deleted::Corrupt)), "{gone:?}");
 
     // A concurrent write repairs it just before the delete.
     fixture.storage.write_concurrently(corrupt()).await;

@@ -111,7 +111,7 @@ async fn only_finalize_changes_the_finalizers_of_a_namespace() {
     // Without a finalizer a delete removes the namespace immediately.
     assert!(matches!(
         fixture.delete("namespaces/n").await,
-        Deleted::Gone(_)
+        Deleted::Immediately(_)
     ));
 }
 

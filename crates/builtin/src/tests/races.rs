@@ -175,7 +175,7 @@ async fn a_delete_takes_the_object_as_it_is() {
         .write_concurrently(Before::Put(KEY, with(&created, "theirs")))
         .await;
     match fixture.delete("configmaps/c").await {
-        Deleted::Gone(object) => assert_eq!(value(&object)["data"], json!({"theirs": "1"})),
+        Deleted::Immediately(object) => assert_eq!(value(&object)["data"], json!({"theirs": "1"})),
         other => panic!("{other:?}"),
     }
     assert_eq!(fixture.stored(KEY).await, None);

@@ -180,7 +180,10 @@ async fn an_object_as_deep_as_one_may_be_stays_readable() {
         let path = format!("controllerrevisions/{name}");
         let change = json!({"metadata": {"labels": {"a": "b"}}});
         fixture.merge_patch(&path, change).await;
-        assert!(matches!(fixture.delete(&path).await, Deleted::Gone(_)));
+        assert!(matches!(
+            fixture.delete(&path).await,
+            Deleted::Immediately(_)
+        ));
     }
 }
 
@@ -214,7 +217,10 @@ async fn an_apply_to_an_object_as_deep_as_one_may_be_leaves_it_readable() {
         }
         let change = json!({"metadata": {"labels": {"c": "d"}}});
         fixture.merge_patch(&path, change).await;
-        assert!(matches!(fixture.delete(&path).await, Deleted::Gone(_)));
+        assert!(matches!(
+            fixture.delete(&path).await,
+            Deleted::Immediately(_)
+        ));
     }
     assert!((1..10).contains(&refused), "{refused}");
 }
@@ -246,7 +252,7 @@ async fn object_that_nests_too_deeply_to_be_read_is_not_stored() {
         if expect {
             assert!(matches!(
                 fixture.delete("configmaps/deep").await,
-                Deleted::Gone(_)
+                Deleted::Immediately(_)
             ));
         }
     }

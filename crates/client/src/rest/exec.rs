@@ -188,7 +188,7 @@ mod tests {
         )
     }
 
-    async fn shown(program: &ExecSource) -> String {
+    async fn authorization_header(program: &ExecSource) -> String {
         let header = program.issued().await.unwrap().header.unwrap();
         header.to_str().unwrap().to_owned()
     }
@@ -198,21 +198,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let runs = directory.path().join("runs");
         let token = plugin(&counting(&runs, ""));
-        let (one, other) = tokio::join!(shown(&token), shown(&token));
+        let (one, other) = tokio::join!(authorization_header(&token), authorization_header(&token));
         assert_eq!(
             (one.as_str(), other.as_str()),
             ("Bearer from-env-1", "Bearer from-env-1")
         );
         let first = token.issued().await.unwrap();
         token.refused(&first);
-        assert_eq!(shown(&token).await, "Bearer from-env-2");
+        assert_eq!(authorization_header(&token).await, "Bearer from-env-2");
         // The late response to a request with the old token does not discard the new one.
         token.refused(&first);
-        assert_eq!(shown(&token).await, "Bearer from-env-2");
+        assert_eq!(authorization_header(&token).await, "Bearer from-env-2");
         let past = r#","expirationTimestamp":"2020-01-01T00:00:00Z""#;
         let short = plugin(&counting(&runs, past));
-        assert_eq!(shown(&short).await, "Bearer from-env-3");
-        assert_eq!(shown(&short).await, "Bearer from-env-4");
+        assert_eq!(authorization_header(&short).await, "Bearer from-env-3");
+        assert_eq!(authorization_header(&short).await, "Bearer from-env-4");
     }
 
     #[tokio::test]

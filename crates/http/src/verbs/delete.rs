@@ -20,11 +20,11 @@ pub(super) async fn delete(call: &Call, body: &RequestBody) -> Result<Response, 
     let options = call.delete_options(body)?;
     let deleted = call.registry().delete(&call.target(), &options).await?;
     let (code, object) = match deleted {
-        Deleted::Gone(object) => {
+        Deleted::Immediately(object) => {
             return Ok(call.status(&deleted_status(call, &object), negotiated));
         }
-        Deleted::Unread => return Ok(call.status(&unreadable_status(call), negotiated)),
-        Deleted::Last(object) => (StatusCode::OK, object),
+        Deleted::Corrupt => return Ok(call.status(&unreadable_status(call), negotiated)),
+        Deleted::LastState(object) => (StatusCode::OK, object),
         // Only the deprecated orphanDependents=false gets a 202 for a deletion in progress, as
         // upstream.
         Deleted::Pending(object) if options.orphan_dependents == Some(false) => {

@@ -90,11 +90,11 @@ pub(crate) fn client_request<'a>(
     let target = attributes.target;
     let at = old.map_or(ResourceVersion::ZERO, |old| old.at);
     let old_object = match old {
-        Some(old) => shown(target, old.value.clone(), at)?,
+        Some(old) => admission_object(target, old.value.clone(), at)?,
         None => Value::Null,
     };
     Ok(AdmissionRequest {
-        object: Cow::Owned(shown(target, object, at)?),
+        object: Cow::Owned(admission_object(target, object, at)?),
         old_object: Cow::Owned(old_object),
         ..plugin_request(attributes, Cow::Owned(Value::Null), None)
     })
@@ -140,18 +140,22 @@ pub(crate) fn plugin_request<'a>(
 }
 
 /// Returns an object as a client of `target` sees it, with the resourceVersion of the stored object that it replaces.
-fn shown(target: &Target, object: Value, at: ResourceVersion) -> Result<Value, ApiError> {
+fn admission_object(
+    target: &Target,
+    object: Value,
+    at: ResourceVersion,
+) -> Result<Value, ApiError> {
     if object.is_null() {
         return Ok(object);
     }
     if scale::is_of(target) {
         return scale::of(&target.resource, &object, at);
     }
-    let mut shown = conversion::from_storage(&target.resource, object);
+    let mut object = conversion::from_storage(&target.resource, object);
     if !at.is_zero() {
-        shown["metadata"]["resourceVersion"] = at.to_string().into();
+        object["metadata"]["resourceVersion"] = at.to_string().into();
     }
-    Ok(shown)
+    Ok(object)
 }
 
 pub(crate) fn kind_of(resource: &Resource) -> GroupVersionKind {

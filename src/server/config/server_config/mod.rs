@@ -76,8 +76,8 @@ pub(in crate::server) enum StorageConfig {
         /// `--durability`
         durability: DurabilityConfig,
     },
-    /// In the data directory of another process of this program, which runs under the name `etcd`.
-    Attached {
+    /// The store of another process of this program, which envtest started as `etcd`.
+    EnvtestEtcd {
         /// `--etcd-servers`
         servers: Vec<String>,
         /// The storage that the process provides.

@@ -139,7 +139,7 @@ impl ApiServer {
             let prefix = etcd.prefix.trim_matches('/').replace('/', "%2F");
             let directory = store.data_dir.join(prefix);
             let servers = etcd.servers.clone();
-            self.config.storage = StorageConfig::Attached { servers, store };
+            self.config.storage = StorageConfig::EnvtestEtcd { servers, store };
             use_directory(&mut self.config, directory);
         }
         Ok(())

@@ -8,7 +8,7 @@ use super::super::cluster::{Cluster, Freshness, GroupResource};
 use super::super::error::AdmissionError;
 use super::super::request::{AdmissionRequest, Operation, Request};
 use super::plugin::AdmissionPlugin;
-use super::resources::{Bound, ResourceList, aggregate, parse, sum_of_containers};
+use super::resources::{RequestsOrLimits, ResourceList, aggregate, parse, sum_of_containers};
 use watchet_schema::Quantity;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -186,7 +186,7 @@ struct PodAmounts {
 
 impl PodAmounts {
     fn of(spec: &Value) -> Self {
-        let bounds = [Bound::Requests, Bound::Limits];
+        let bounds = [RequestsOrLimits::Requests, RequestsOrLimits::Limits];
         let containers = items(&spec["containers"]).chain(items(&spec["initContainers"]));
         Self {
             containers: containers
@@ -213,7 +213,7 @@ fn pod_problems(range: &Value, amounts: &PodAmounts) -> Vec<String> {
 }
 
 /// Returns the total of a pod's requests or limits.
-fn of_pod(spec: &Value, bound: Bound) -> ResourceList {
+fn of_pod(spec: &Value, bound: RequestsOrLimits) -> ResourceList {
     let mut sum = sum_of_containers(spec, |container| bound.of(container));
     let mut of_pod = bound.of(spec);
     of_pod.retain(|name, _| ["cpu", "memory"].contains(&name.as_str()));
@@ -224,7 +224,7 @@ fn of_pod(spec: &Value, bound: Bound) -> ResourceList {
 /// Returns the violations of one LimitRange by a PersistentVolumeClaim.
 fn claim_problems(range: &Value, claim: &Value) -> Vec<String> {
     const KIND: &str = "PersistentVolumeClaim";
-    let requests = Bound::Requests.of(&claim["spec"]);
+    let requests = RequestsOrLimits::Requests.of(&claim["spec"]);
     let mut problems = Vec::new();
     for limit in limits(range, KIND) {
         for (name, bound) in parse(&limit["min"]) {

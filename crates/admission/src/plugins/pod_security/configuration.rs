@@ -22,7 +22,7 @@ pub(in crate::plugins) struct PodSecurityConfiguration {
 /// The configuration file as parsed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::plugins) struct Written {
+pub(in crate::plugins) struct PodSecurityConfigurationFile {
     defaults: Option<Defaults>,
     exemptions: Option<Exemptions>,
 }
@@ -51,9 +51,9 @@ impl PodSecurityConfiguration {
     ///
     /// # Errors
     /// The problems of all values that cannot be used, in upstream's words.
-    pub(in crate::plugins) fn check(written: Written) -> Result<Self, String> {
+    pub(in crate::plugins) fn check(file: PodSecurityConfigurationFile) -> Result<Self, String> {
         let mut problems = Vec::new();
-        let defaults = written.defaults.unwrap_or_default();
+        let defaults = file.defaults.unwrap_or_default();
         let mut mode = |name: &str, level: Option<String>, version: Option<String>| LevelVersion {
             level: value(&mut problems, name, level, Level::parse).unwrap_or(Level::Privileged),
             version: value(
@@ -69,7 +69,7 @@ impl PodSecurityConfiguration {
             warn: mode("warn", defaults.warn, defaults.warn_version),
             audit: mode("audit", defaults.audit, defaults.audit_version),
         };
-        let exemptions = written.exemptions.unwrap_or_default();
+        let exemptions = file.exemptions.unwrap_or_default();
         let mut list = |name: &str, values: Option<Vec<String>>, problem: NameProblem| {
             let values = values.unwrap_or_default();
             check_names(&mut problems, name, &values, problem);
@@ -116,10 +116,10 @@ impl PodSecurityConfiguration {
 fn value<T>(
     problems: &mut Vec<StatusCause>,
     name: &str,
-    written: Option<String>,
+    file: Option<String>,
     parse: fn(&str) -> Result<T, &'static str>,
 ) -> Option<T> {
-    let text = written.filter(|text| !text.is_empty())?;
+    let text = file.filter(|text| !text.is_empty())?;
     let parsed = parse(&text).map_err(|why| {
         problems.push(StatusCause::invalid(
             &format!("defaults.{name}"),

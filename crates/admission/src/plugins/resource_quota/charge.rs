@@ -45,9 +45,9 @@ impl Quota {
     }
 }
 
-/// A write of an object that is charged to quotas.
+/// A write of an object, as the quotas of its namespace see it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Charged<'a> {
+pub(super) struct QuotaRequest<'a> {
     pub(super) evaluator: &'a Evaluator,
     /// The group and the plural name of the object's resource.
     pub(super) resource: (&'a str, &'a str),
@@ -67,7 +67,7 @@ pub(super) enum Refusal {
     UncoveredScopes(String),
 }
 
-impl Charged<'_> {
+impl QuotaRequest<'_> {
     /// Returns the usage of `quotas` with the object: one entry, with the index of the quota, for each quota whose
     /// usage increases. With `limited`, the resources that can be used only with a quota, `quotas` must contain all of
     /// the namespace.

@@ -39,24 +39,24 @@ struct Limited {
 /// The configuration file as parsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(in crate::plugins) struct Written {
-    limited_resources: Option<Vec<WrittenResource>>,
+pub(in crate::plugins) struct ResourceQuotaConfiguration {
+    limited_resources: Option<Vec<LimitedResource>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WrittenResource {
+struct LimitedResource {
     #[serde(default)]
     api_group: String,
     #[serde(default)]
     resource: String,
     match_contains: Option<Vec<String>>,
-    match_scopes: Option<Vec<WrittenScope>>,
+    match_scopes: Option<Vec<ScopeRequirement>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WrittenScope {
+struct ScopeRequirement {
     scope_name: String,
     operator: String,
     values: Option<Vec<String>>,
@@ -67,15 +67,17 @@ impl LimitedResources {
     ///
     /// # Errors
     /// The problems of all values that cannot be used, in upstream's words.
-    pub(in crate::plugins) fn check(written: Written) -> Result<Self, String> {
-        let written = written.limited_resources.into_iter().flatten();
+    pub(in crate::plugins) fn check(
+        configuration: ResourceQuotaConfiguration,
+    ) -> Result<Self, String> {
+        let resources = configuration.limited_resources.into_iter().flatten();
         let mut problems = Vec::new();
-        let limited = written.enumerate().map(|(index, written)| {
+        let limited = resources.enumerate().map(|(index, limited)| {
             let field = format!("limitedResources[{index}]");
-            if written.resource.is_empty() {
+            if limited.resource.is_empty() {
                 problems.push(StatusCause::required(&format!("{field}.resource"), ""));
             }
-            let scopes = written.match_scopes.unwrap_or_default();
+            let scopes = limited.match_scopes.unwrap_or_default();
             for (index, scope) in scopes.iter().enumerate() {
                 let field = format!("{field}.matchScopes[{index}]");
                 problems.extend(scope_problem(&field, scope));
@@ -89,9 +91,9 @@ impl LimitedResources {
             });
             let expressions: Vec<_> = expressions.collect();
             Limited {
-                group: written.api_group,
-                resource: written.resource,
-                parts: written.match_contains.unwrap_or_default(),
+                group: limited.api_group,
+                resource: limited.resource,
+                parts: limited.match_contains.unwrap_or_default(),
                 scopes: Scope::all(&json!({"scopeSelector": {"matchExpressions": expressions}})),
             }
         });
@@ -140,7 +142,7 @@ impl LimitedResources {
 }
 
 /// Upstream accepts these values at start, but they have no effect.
-fn scope_problem(field: &str, scope: &WrittenScope) -> Option<StatusCause> {
+fn scope_problem(field: &str, scope: &ScopeRequirement) -> Option<StatusCause> {
     let (name, operator) = (&*scope.scope_name, &*scope.operator);
     let has_values = scope
         .values

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use self::charge::{Charged, Quota, Refusal};
+use self::charge::{Quota, QuotaRequest, Refusal};
 use self::evaluator::Evaluator;
 pub(super) use self::limited::LimitedResources;
 use super::super::cluster::{Cluster, Freshness, GroupResource};
@@ -33,18 +33,18 @@ pub use self::usage::QuotaUsage;
 /// The time limit for charging a request.
 const CHARGE_MAX: Duration = Duration::from_secs(10);
 
-/// The number of semaphores for namespaces. The server charges requests of namespaces with the same semaphore one after
-/// the other.
-const TURNS: usize = 64;
+/// The number of locks for namespaces. The server charges requests of namespaces with the same lock one after the
+/// other.
+const NAMESPACE_LOCKS: usize = 64;
 
 const QUOTAS: GroupResource<'static> = GroupResource::new("", "resourcequotas");
 
 /// The ResourceQuota admission plugin; see the module.
 #[derive(Debug)]
 pub(super) struct ResourceQuota {
-    /// The semaphores, selected by the hash of the namespace. Without them most of many concurrent requests would fail
-    /// to charge and retry, because only one at a time can change a quota. Other servers have their own semaphores.
-    turns: Vec<Semaphore>,
+    /// The locks, selected by the hash of the namespace. Without them most of many concurrent requests would fail
+    /// to charge and retry, because only one at a time can change a quota. Other servers have their own locks.
+    namespace_locks: Vec<Semaphore>,
     hasher: RandomState,
     /// The resources that a namespace can use only with a quota.
     limited: LimitedResources,
@@ -54,7 +54,7 @@ impl ResourceQuota {
     /// Creates the plugin. Only namespaces with a quota for `limited` can use it.
     pub(super) fn new(limited: LimitedResources) -> Self {
         Self {
-            turns: (0..TURNS).map(|_| Semaphore::new(1)).collect(),
+            namespace_locks: (0..NAMESPACE_LOCKS).map(|_| Semaphore::new(1)).collect(),
             hasher: RandomState::new(),
             limited,
         }
@@ -96,7 +96,7 @@ impl AdmissionPlugin for ResourceQuota {
         if quotas.is_empty() && self.limited.is_empty() {
             return Ok(());
         }
-        let charged = Charged {
+        let quota_request = QuotaRequest {
             evaluator: &evaluator,
             resource: (request.group, request.resource),
             subresource: attributes.subresource,
@@ -104,7 +104,7 @@ impl AdmissionPlugin for ResourceQuota {
             old_object: old,
             now: Timestamp::now(),
         };
-        let charging = self.charge(cluster, attributes, charged);
+        let charging = self.charge(cluster, attributes, quota_request);
         match tokio::time::timeout(CHARGE_MAX, charging).await {
             Ok(charged) => charged,
             Err(_) => {
@@ -121,11 +121,12 @@ impl ResourceQuota {
         &self,
         cluster: &dyn Cluster,
         attributes: &AdmissionRequest<'_>,
-        charged: Charged<'_>,
+        quota_request: QuotaRequest<'_>,
     ) -> Result<(), AdmissionError> {
-        let turn = self.hasher.hash_one(attributes.namespace) as usize % self.turns.len();
-        let turn = self.turns[turn].acquire().await;
-        let _turn = turn.map_err(|error| AdmissionError::Internal(error.to_string()))?;
+        let index =
+            self.hasher.hash_one(attributes.namespace) as usize % self.namespace_locks.len();
+        let lock = self.namespace_locks[index].acquire().await;
+        let _lock = lock.map_err(|error| AdmissionError::Internal(error.to_string()))?;
         let mut done: BTreeSet<String> = BTreeSet::new();
         loop {
             let mut quotas = read(cluster, attributes, Freshness::Latest).await?;
@@ -134,7 +135,7 @@ impl ResourceQuota {
             // After a quota is charged, the remaining ones do not show whether quotas cover the limited resources.
             let limited = Some(&self.limited).filter(|_| done.is_empty());
             // All quotas are checked before the first one is charged.
-            let changes = charged.charge(&parsed, limited);
+            let changes = quota_request.charge(&parsed, limited);
             let changes = changes.map_err(|refusal| match refusal {
                 Refusal::Forbidden(why) => attributes.forbidden(why),
                 Refusal::UncoveredScopes(why) => AdmissionError::Failed(why),
@@ -145,7 +146,7 @@ impl ResourceQuota {
             let mut lost = false;
             for (index, used) in changes {
                 let quota = &mut quotas[index];
-                quota["status"]["used"] = shown(&used);
+                quota["status"]["used"] = quantities_json(&used);
                 let written = cluster.replace_status(QUOTAS, quota).await;
                 match written? {
                     true => drop(done.insert(uid(quota).to_owned())),
@@ -176,7 +177,7 @@ fn uid(quota: &Value) -> &str {
 }
 
 /// Formats a list of resources as objects contain it.
-fn shown(list: &ResourceList) -> Value {
+fn quantities_json(list: &ResourceList) -> Value {
     let members = list.iter();
     members
         .map(|(name, amount)| (name.clone(), Value::from(amount.to_string())))

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::super::resources::{Bound, ResourceList, is_pod_level, parse, raise, total_of_pod};
+use super::super::resources::{
+    RequestsOrLimits, ResourceList, is_pod_level, parse, raise, total_of_pod,
+};
 use super::scope::Scope;
 use watchet_schema::Quantity;
 
@@ -76,7 +78,10 @@ fn is_using(pod: &Value, now: Timestamp) -> bool {
 /// Returns the usage of each limit by a pod, except that of the number of pods in any state.
 pub(super) fn usage(pod: &Value, now: Timestamp) -> ResourceList {
     match is_using(pod, now) {
-        true => by_limit(&total(pod, Bound::Requests), &total(pod, Bound::Limits)),
+        true => by_limit(
+            &total(pod, RequestsOrLimits::Requests),
+            &total(pod, RequestsOrLimits::Limits),
+        ),
         false => ResourceList::new(),
     }
 }
@@ -105,13 +110,13 @@ fn by_limit(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
 
 /// Returns the total requests or limits of a pod. For a container that is being resized, the larger of the amounts in
 /// the spec and in the status counts.
-fn total(pod: &Value, bound: Bound) -> ResourceList {
+fn total(pod: &Value, bound: RequestsOrLimits) -> ResourceList {
     total_of_pod(&pod["spec"], bound, |container| {
         effective(pod, container, bound)
     })
 }
 
-fn effective(pod: &Value, container: &Value, bound: Bound) -> ResourceList {
+fn effective(pod: &Value, container: &Value, bound: RequestsOrLimits) -> ResourceList {
     let asked = bound.of(container);
     let status = &pod["status"];
     let lists = ["containerStatuses", "initContainerStatuses"].map(|list| status[list].as_array());
@@ -121,7 +126,7 @@ fn effective(pod: &Value, container: &Value, bound: Bound) -> ResourceList {
         return asked;
     };
     let mut effective = bound.of(own);
-    if bound == Bound::Requests {
+    if bound == RequestsOrLimits::Requests {
         raise(&mut effective, &parse(&own["allocatedResources"]));
     }
     if !is_resize_infeasible(status) {
@@ -150,7 +155,10 @@ pub(super) fn check_constraints(limits: &[&str], pod: &Value) -> Result<(), Stri
     let mut missing: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let containers = ["containers", "initContainers"].map(|list| spec[list].as_array());
     for container in containers.into_iter().flatten().flatten() {
-        let usage = by_limit(&Bound::Requests.of(container), &Bound::Limits.of(container));
+        let usage = by_limit(
+            &RequestsOrLimits::Requests.of(container),
+            &RequestsOrLimits::Limits.of(container),
+        );
         let name = container["name"].as_str().unwrap_or_default();
         for limit in REQUIRED {
             if limits.contains(&limit) && !usage.contains_key(limit) {
@@ -191,7 +199,8 @@ fn is_best_effort(pod: &Value) -> bool {
     }
     let spec = &pod["spec"];
     let asks = |of: &Value| {
-        let lists = [Bound::Requests, Bound::Limits].map(|bound| bound.of(of));
+        let lists =
+            [RequestsOrLimits::Requests, RequestsOrLimits::Limits].map(|bound| bound.of(of));
         let mut all = lists.into_iter().flatten();
         all.any(|(name, amount)| {
             let counts = ["cpu", "memory"].contains(&name.as_str());

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::super::resources::{ResourceList, add, parse};
 use super::evaluator::Evaluator;
+use super::quantities_json;
 use super::scope::Scope;
-use super::shown;
 use watchet_schema::Quantity;
 
 /// The computed usage of one quota.
@@ -58,7 +58,7 @@ impl QuotaUsage {
     pub fn footprint(group: &str, resource: &str, object: &Value, now: Timestamp) -> String {
         let evaluator = Evaluator::of(group, resource);
         evaluator.map_or_else(String::new, |evaluator| {
-            let usage = shown(&evaluator.usage(object, now));
+            let usage = quantities_json(&evaluator.usage(object, now));
             format!("{usage} {}", evaluator.scope_facts(object))
         })
     }
@@ -85,7 +85,7 @@ impl QuotaUsage {
 
     /// Returns the status of the quota.
     pub fn status(&self) -> Value {
-        serde_json::json!({"hard": shown(&self.hard), "used": shown(&self.used)})
+        serde_json::json!({"hard": quantities_json(&self.hard), "used": quantities_json(&self.used)})
     }
 
     /// Adds usage that was charged for objects that may not be stored yet. If the status of `quota` has more usage than

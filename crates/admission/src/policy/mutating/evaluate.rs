@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::super::super::cluster::Mutation;
 use super::super::super::expressions::{MutationType, configuration, operations};
-use super::super::super::webhook::Verdict;
+use super::super::super::webhook::MatchResult;
 use super::super::scope::{Activation, compose, explained};
 use super::MutatingPolicy;
 
@@ -15,9 +15,9 @@ pub(super) enum Step {
     /// A change of the object.
     Change(Mutation),
     /// The match conditions are not met.
-    Unmatched,
+    NoMatch,
     /// The match conditions cannot be evaluated.
-    Unmatchable(String),
+    MatchConditionError(String),
     /// The mutation cannot be evaluated.
     Failed(String),
 }
@@ -36,9 +36,9 @@ pub(super) fn step(
     scope.set("params", params);
     if index == 0 {
         match policy.definition.conditions.evaluate(&scope) {
-            Verdict::Met => {}
-            Verdict::Unmet => return Step::Unmatched,
-            Verdict::Failed(why) => return Step::Unmatchable(why),
+            MatchResult::Match => {}
+            MatchResult::NoMatch => return Step::NoMatch,
+            MatchResult::Error(why) => return Step::MatchConditionError(why),
         }
     }
     let mutation = &policy.mutations[index];

@@ -23,7 +23,9 @@ use super::super::request::{AdmissionRequest, Operation};
 use super::super::webhook::review;
 use super::Binding;
 use super::evaluate::EVALUATIONS_MAX;
-use super::gather::{Bound, Failure, Gathered, converted, gather, namespace};
+use super::matched_policy::{
+    Failure, MatchedBinding, MatchedPolicy, converted, match_policy, namespace,
+};
 use super::scope::Activation;
 use evaluate::Step;
 use watchet_api::{Status, StatusCause};
@@ -136,24 +138,28 @@ impl Round<'_> {
             ..
         } = self.mutating;
         let mut matcher = Matcher::new();
-        let mut gathered = Vec::new();
+        let mut matched_policies = Vec::new();
         for policy in policies {
             let mut failures = Vec::new();
             let of_policy = (&policy.definition, bindings);
-            let found = gather(cluster, write, of_policy, &mut matcher, &mut failures).await;
+            let matched_policy =
+                match_policy(cluster, write, of_policy, &mut matcher, &mut failures).await;
             for failure in failures {
                 self.failed(policy, failure, "");
             }
-            let found = found.filter(|found| !found.bound.is_empty());
-            gathered.extend(found.map(|found| (policy, found)));
+            let matched_policy =
+                matched_policy.filter(|matched_policy| !matched_policy.bindings.is_empty());
+            matched_policies.extend(matched_policy.map(|matched_policy| (policy, matched_policy)));
         }
-        if gathered.is_empty() {
+        if matched_policies.is_empty() {
             return Ok(());
         }
         let namespace = namespace(cluster, write, &mut matcher).await?;
         let mut is_mutated = false;
-        for (policy, found) in gathered {
-            is_mutated |= self.policy(policy, found, &namespace, write).await?;
+        for (policy, matched_policy) in matched_policies {
+            is_mutated |= self
+                .policy(policy, matched_policy, &namespace, write)
+                .await?;
         }
         if is_mutated {
             self.calls.changed();
@@ -166,12 +172,12 @@ impl Round<'_> {
     async fn policy(
         &mut self,
         policy: &Arc<MutatingPolicy>,
-        gathered: Gathered,
+        matched_policy: MatchedPolicy,
         namespace: &Value,
         write: &mut AdmissionRequest<'_>,
     ) -> Result<bool, AdmissionError> {
         let cluster = self.mutating.cluster;
-        let Gathered { matched, bound } = gathered;
+        let MatchedPolicy { matched, bindings } = matched_policy;
         let (object, old_object) = match form(cluster, write, &matched).await {
             Ok(form) => form,
             Err(why) => {
@@ -191,7 +197,7 @@ impl Round<'_> {
             matched,
             is_mutated: false,
         };
-        for Bound { binding, params } in bound {
+        for MatchedBinding { binding, params } in bindings {
             for params in params {
                 let evaluated = self.invoke(policy, &binding, params, subject, write);
                 subject = evaluated.await?;
@@ -218,7 +224,7 @@ impl Round<'_> {
         write: &AdmissionRequest<'_>,
     ) -> Result<Subject, AdmissionError> {
         let invocation = Invocation::of(policy, binding, &params);
-        if !self.calls.is_due(self.reinvocation, &invocation) {
+        if !self.calls.should_call(self.reinvocation, &invocation) {
             return Ok(subject);
         }
         let params = Arc::new(params);
@@ -227,8 +233,8 @@ impl Round<'_> {
             let step;
             (subject, step) = self.step(policy, index, &params, subject).await?;
             let (why, reason) = match step {
-                Step::Unmatched => return Ok(subject),
-                Step::Unmatchable(why) => {
+                Step::NoMatch => return Ok(subject),
+                Step::MatchConditionError(why) => {
                     let failure = failure_of(binding, why);
                     self.failed(policy, failure, "Invalid");
                     return Ok(subject);
@@ -365,7 +371,7 @@ fn size(value: &Value) -> usize {
 /// Returns the 503 for an object whose type is not known yet.
 fn no_type(kind: &str) -> AdmissionError {
     let message = format!(
-        "Resource kind {kind} not found. There can be a delay between when CustomResourceDefinitions are \
+        "Resource kind {kind} not matched_policy. There can be a delay between when CustomResourceDefinitions are \
          created and when they are available."
     );
     AdmissionError::Denied(Box::new(Status::failure(

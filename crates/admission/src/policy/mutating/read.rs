@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::super::super::expressions::{MutationType, compile_mutation};
 use super::super::VARIABLES;
-use super::super::read::{Compiled, Definition, Written};
+use super::super::read::{Compiled, Definition, PolicySpec};
 
 /// A MutatingAdmissionPolicy.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl MutatingPolicy {
         let named: BTreeSet<String> = expressions
             .flat_map(|expression| expression.composed_variables().clone())
             .collect();
-        let written = Written {
+        let policy_spec = PolicySpec {
             constraints: spec.match_constraints,
             conditions: spec.match_conditions,
             variables: spec.variables,
@@ -76,7 +76,7 @@ impl MutatingPolicy {
             failure_policy: spec.failure_policy,
         };
         Ok(Self {
-            definition: Definition::read(name.to_owned(), written, named)?,
+            definition: Definition::read(name.to_owned(), policy_spec, named)?,
             mutations,
             is_reinvocable: spec.reinvocation_policy.as_deref() == Some("IfNeeded"),
         })

@@ -95,7 +95,7 @@ fn body(data: &Data) -> Value {
 }
 
 /// Returns the state of the object, without the map itself.
-fn shown(world: &TestObject) -> Model {
+fn model_of(world: &TestObject) -> Model {
     let mut model = Model::default();
     for key in KEYS {
         if let Some(value) = world.body()["data"][key].as_str() {
@@ -138,7 +138,7 @@ proptest! {
                 }
             }
             model.managers.retain(|_, keys| !keys.is_empty());
-            prop_assert_eq!(&shown(&world), &model, "after {} {:?}", name, write);
+            prop_assert_eq!(&model_of(&world), &model, "after {} {:?}", name, write);
         }
     }
 }

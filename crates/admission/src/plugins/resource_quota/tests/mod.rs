@@ -48,7 +48,7 @@ fn sized(requests: Value, limits: Value) -> Value {
 
 fn usage(group: &str, resource: &str, object: &Value) -> Value {
     let evaluator = Evaluator::of(group, resource).unwrap();
-    shown(&evaluator.usage(object, Timestamp::UNIX_EPOCH))
+    quantities_json(&evaluator.usage(object, Timestamp::UNIX_EPOCH))
 }
 
 #[test]

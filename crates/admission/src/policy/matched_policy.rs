@@ -12,7 +12,7 @@ use super::read::{Binding, Definition};
 
 /// A binding that applies to a write.
 #[derive(Debug)]
-pub(super) struct Bound {
+pub(super) struct MatchedBinding {
     pub(super) binding: Arc<Binding>,
     /// The parameters: the policy is evaluated once for each. Null stands for no parameter.
     pub(super) params: Vec<Value>,
@@ -44,20 +44,20 @@ impl Failure {
 
 /// The bindings and parameters that a policy must be evaluated with for a write.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(super) struct MatchedPolicy {
     pub(super) matched: Matched,
-    pub(super) bound: Vec<Bound>,
+    pub(super) bindings: Vec<MatchedBinding>,
 }
 
 /// Collects the bindings of a policy that apply to `write`; returns `None` if the policy does not match it. Adds
 /// failures to `failures`.
-pub(super) async fn gather(
+pub(super) async fn match_policy(
     cluster: &dyn Cluster,
     write: &AdmissionRequest<'_>,
     (definition, bindings): (&Definition, &[Arc<Binding>]),
     matcher: &mut Matcher,
     failures: &mut Vec<Failure>,
-) -> Option<Gathered> {
+) -> Option<MatchedPolicy> {
     // The bindings are collected first because the future of an iterator with a closure would not be `Send`.
     let bindings: Vec<&Arc<Binding>> = bindings
         .iter()
@@ -74,7 +74,7 @@ pub(super) async fn gather(
             return None;
         }
     };
-    let mut bound = Vec::new();
+    let mut matched_bindings = Vec::new();
     for binding in bindings {
         let applies = match &binding.constraints {
             Some(constraints) => matcher.matches(constraints, write, cluster).await,
@@ -87,14 +87,17 @@ pub(super) async fn gather(
         };
         match params {
             Ok(params) if params.is_empty() => {}
-            Ok(params) => bound.push(Bound {
+            Ok(params) => matched_bindings.push(MatchedBinding {
                 binding: Arc::clone(binding),
                 params,
             }),
             Err(why) => failures.push(Failure::of_binding(binding, why)),
         }
     }
-    Some(Gathered { matched, bound })
+    Some(MatchedPolicy {
+        matched,
+        bindings: matched_bindings,
+    })
 }
 
 async fn params(

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A storage that fails as unavailable while no etcd process offers it. [`Storage::maintain`] follows the process.
 /// Open watches stay open, as those of a server whose etcd does not respond.
 #[derive(Debug)]
-pub(in crate::server) struct Attached {
+pub(in crate::server) struct EnvtestEtcdStorage {
     storage: Arc<dyn Storage>,
     servers: Vec<String>,
     /// The data directory of the etcd process.
@@ -34,7 +34,7 @@ pub(in crate::server) struct Attached {
     failure: Mutex<Option<String>>,
 }
 
-impl Attached {
+impl EnvtestEtcdStorage {
     /// Wraps the storage that one of the etcd `servers` has just offered as `store`.
     pub(in crate::server) fn new(
         storage: Arc<dyn Storage>,
@@ -109,7 +109,7 @@ impl Attached {
 }
 
 #[async_trait]
-impl Storage for Attached {
+impl Storage for EnvtestEtcdStorage {
     fn name(&self) -> &'static str {
         self.storage.name()
     }
