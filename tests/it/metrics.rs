@@ -310,12 +310,12 @@ async fn known_traffic_counts_etcd() {
 }
 
 #[tokio::test]
-async fn a_slow_watcher_shows_embedded() {
+async fn a_slow_watcher_is_counted_embedded() {
     a_slow_watcher(Server::start(&[ALONE]).await).await;
 }
 
 #[tokio::test]
-async fn a_slow_watcher_shows_etcd() {
+async fn a_slow_watcher_is_counted_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     a_slow_watcher(on_etcd(&etcd).await).await;
 }

@@ -27,12 +27,12 @@ use website::{FINALIZER, LISTING, Website};
 const MANY: usize = 12;
 
 #[tokio::test]
-async fn embedded() {
+async fn operator_works_on_the_embedded_store() {
     an_operator_is_served(&[]).await;
 }
 
 #[tokio::test]
-async fn etcd() {
+async fn operator_works_on_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
     an_operator_is_served(&["--storage=etcd", &servers]).await;

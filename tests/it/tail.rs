@@ -194,7 +194,7 @@ async fn changes_are_printed_across_a_crash_of_the_server() {
 }
 
 #[tokio::test]
-async fn objects_come_and_go_as_they_are_selected() {
+async fn objects_that_enter_or_leave_the_selector_are_printed() {
     let server = Server::start(&[]).await;
     let objects = maps(&server);
     let args = [

@@ -44,7 +44,7 @@ async fn client(server: &Server) -> Client {
 }
 
 #[tokio::test]
-async fn servers_are_apart_and_hold_what_they_were_given() {
+async fn servers_are_isolated_and_create_the_given_objects() {
     let with = Server::builder()
         .manifests(MANIFESTS)
         .start()
@@ -84,7 +84,7 @@ async fn a_test_may_block_its_thread() {
 }
 
 #[tokio::test]
-async fn a_token_is_its_users() {
+async fn a_token_authenticates_its_user() {
     let server = Server::builder()
         .token("s3cret,\"", "jane, \"the\" user", &["dev", "ops"])
         .start()
@@ -162,7 +162,7 @@ async fn etcd_survives_a_restart() {
 
 /// An end does not wait for those who watch, however it comes.
 #[tokio::test]
-async fn watches_do_not_hold_up_an_end() {
+async fn open_watches_do_not_delay_shutdown() {
     for dropped in [true, false] {
         let server = Server::start().await.unwrap();
         let namespaces: Api<Namespace> = Api::all(client(&server).await);

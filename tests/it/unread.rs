@@ -167,7 +167,7 @@ async fn every_early_refusal_arrives() {
 
 /// Who waits for `100 Continue` is refused without it, and need not send anything.
 #[tokio::test]
-async fn a_body_that_is_not_asked_for_is_not_waited_for() {
+async fn an_early_response_does_not_wait_for_the_body() {
     let server = Server::start(&[]).await;
     let mut stream = plain(&server).await;
     let head = format!(

@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_of_objects_are_the_selectors_of_lists() {
+    fn selector_matches_labels_of_objects() {
         let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
         check(json!({}), json!(null), Some(true));
         check(

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grammar() {
+    fn selectors_are_parsed_or_rejected() {
         let parse = |text: &str| text.parse::<FieldSelector>();
         assert!(parse("").unwrap().is_empty());
         assert!(parse(",,").unwrap().is_empty());

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_durations() {
+    fn durations_parse_as_in_go() {
         let seconds = |n| Some(Duration::from_secs(n));
         for (text, expected) in [
             ("0", seconds(0)),

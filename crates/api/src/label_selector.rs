@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn grammar() {
+    fn selectors_are_parsed_or_rejected() {
         check("", &[], true);
         check("a", &[("a", "")], true);
         check("!a", &[("a", "")], false);

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn grammar() {
+    fn selectors_are_parsed_or_rejected() {
         let low = format!("shardRange({UID}, '0x0000000000000000', '0x8000000000000000')");
         let high = format!("shardRange({UID}, '0x8000000000000000', '0x10000000000000000')");
         check(&low, &low);

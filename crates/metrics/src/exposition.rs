@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus() {
+    fn metrics_are_encoded_as_prometheus_text() {
         let expected = r#"# HELP done_total Done.
 # TYPE done_total counter
 done_total{group="",resource="a\"b\\c\nd",more="x"} 3
@@ -221,7 +221,7 @@ took_seconds_count{group=""} 1
     }
 
     #[test]
-    fn open_metrics() {
+    fn metrics_are_encoded_as_open_metrics() {
         let expected = r#"# HELP done Done.
 # TYPE done counter
 done_total{group="",resource="a\"b\\c\nd",more="x"} 3

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_goes_to_two_families_and_back() {
+    fn a_service_can_add_and_remove_the_second_family() {
         let single = json!({"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
             "ipFamilies": ["IPv4"], "ipFamilyPolicy": SINGLE});
         let mut wider = single.clone();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_know_what_they_have_to_give() {
+    fn ranges_have_their_size_and_addresses() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         for (text, len, first, last, chosen) in [
             (
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn two_ranges_are_of_two_families() {
+    fn two_ranges_must_have_different_families() {
         let both = ServiceRanges::parse("fd00::/108, 10.96.0.0/16").unwrap();
         assert_eq!(both.to_string(), "fd00::/108,10.96.0.0/16");
         assert_eq!(both.default_family(), Family::V6);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_is_carried_on() {
+    fn update_keeps_allocated_values_that_it_omits() {
         let old = json!({
             "type": "NodePort", "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"],
             "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",

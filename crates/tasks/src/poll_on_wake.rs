@@ -167,7 +167,7 @@ mod tests {
 
     /// A timer that is reset each time wakes each time.
     #[tokio::test(start_paused = true)]
-    async fn repeated_wakes() {
+    async fn timer_wakes_after_each_reset() {
         let mut timer = PollOnWake::new(sleep(Duration::from_secs(1)));
         let begun = Instant::now();
         for round in 1..=5 {
@@ -180,7 +180,7 @@ mod tests {
 
     /// Who asks last is woken, also when another task polls before.
     #[tokio::test(start_paused = true)]
-    async fn it_wakes_who_asked_last() {
+    async fn the_waker_of_the_last_poll_is_woken() {
         let stop = CancellationToken::new();
         let mut stopped = PollOnWake::new(stop.clone().cancelled_owned());
         assert!(
@@ -196,7 +196,7 @@ mod tests {
 
     /// Calls from another thread while the future is polls are not lost.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn no_call_is_lost_between_threads() {
+    async fn wake_from_another_thread_is_not_lost() {
         for _ in 0..2000 {
             let stop = CancellationToken::new();
             let mut stopped = PollOnWake::new(stop.clone().cancelled_owned());

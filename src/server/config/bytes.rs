@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts() {
+    fn byte_sizes_are_parsed() {
         for (text, expected) in [
             ("0", Some(0)),
             ("1000", Some(1000)),

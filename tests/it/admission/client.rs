@@ -220,7 +220,7 @@ async fn a_webhook_that_hangs_costs_its_timeout() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_cut() {
+async fn a_response_over_the_size_limit_is_rejected() {
     let webhook = Webhook::answering(|_| Reply {
         code: 200,
         body: vec![b' '; RESPONSE_BYTES_MAX + 1],

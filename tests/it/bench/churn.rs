@@ -45,7 +45,7 @@ fn check_churn(report: &Value, operations: u64, watchers: u64) {
 }
 
 #[tokio::test]
-async fn everyone_sees_what_was_done() {
+async fn every_watch_receives_every_write() {
     let server = Server::start(&["--storage=memory"]).await;
     let pid = server.pid().to_string();
     for flags in [
@@ -127,7 +127,7 @@ async fn seconds_end_a_run_and_a_seed_repeats_it() {
 
 /// On its way to one watcher a change becomes a bookmark.
 #[tokio::test]
-async fn an_event_that_is_lost_is_a_failed_run() {
+async fn a_lost_event_fails_the_run() {
     let server = Server::start(&["--storage=memory"]).await;
     let lie = Lie {
         truth: r#""type":"MODIFIED""#,
@@ -219,7 +219,7 @@ async fn concurrent_writes_fail_the_run() {
 
 /// Another client creates an object that no worker has created, which fails the run.
 #[tokio::test]
-async fn a_read_that_shows_something_else_is_a_failed_run() {
+async fn a_wrong_read_fails_the_run() {
     let server = Server::start(&["--storage=memory"]).await;
     let churn = [
         "churn",

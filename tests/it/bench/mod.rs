@@ -305,7 +305,7 @@ async fn failed_requests_are_reported() {
 
 /// The floor knows JSON only, and says so: what comes is not measured as what was asked for.
 #[tokio::test]
-async fn an_answer_in_another_encoding_is_a_failure() {
+async fn a_response_in_another_encoding_is_an_error() {
     let mut serving = command();
     serving.args(["bench", "floor", "serve", "--count=3"]);
     serving.stdin(Stdio::piped()).stdout(Stdio::piped());

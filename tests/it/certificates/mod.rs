@@ -91,7 +91,7 @@ async fn try_who(
 /// Plain `openssl x509 -req` makes certificates of version 1: the client saw a failed handshake, "unknown
 /// certificate", or a 401.
 #[tokio::test]
-async fn a_client_certificate_of_version_1_is_believed() {
+async fn a_client_certificate_of_version_1_is_accepted() {
     let ca = format!("--client-ca-file={FIXTURES}/ca.crt");
     let server = Server::start(&[&ca]).await;
     for kind in ["rsa", "ec"] {

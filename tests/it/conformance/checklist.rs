@@ -89,7 +89,7 @@ fn tests() -> BTreeMap<u32, Vec<String>> {
 }
 
 #[test]
-fn every_line_has_its_test_and_every_test_its_line() {
+fn every_checklist_line_has_a_test_and_every_test_a_line() {
     let (lines, tests) = (lines(), tests());
     assert!(lines.len() > 150, "the document is read: {}", lines.len());
     for (line, later) in &lines {
@@ -107,7 +107,7 @@ fn every_line_has_its_test_and_every_test_its_line() {
 }
 
 #[test]
-fn names_bear_lines() {
+fn checklist_lines_are_parsed_from_test_names() {
     let numbers = |name| borne(name).into_iter().collect::<Vec<_>>();
     assert_eq!(numbers("wc_083_084_it"), [83, 84]);
     assert_eq!(
@@ -118,7 +118,7 @@ fn names_bear_lines() {
 }
 
 #[test]
-fn scripts_have_lines() {
+fn checklist_lines_are_parsed_from_scripts() {
     let lines = |text| lines_of_script(text).into_iter().collect::<Vec<_>>();
     assert_eq!(
         lines("# WC-083 to WC-085, WC-087: the rule\nput"),

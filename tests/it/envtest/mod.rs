@@ -258,7 +258,7 @@ fn config_map(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn assets_are_links_and_made_again() {
+async fn assets_are_links_and_are_recreated() {
     let assets = Assets::make().await;
     let directory = assets.path("assets");
     let target = |name: &str| std::fs::read_link(directory.join(name)).ok();
@@ -361,7 +361,7 @@ async fn data_outlives_both_programs() {
 }
 
 #[tokio::test]
-async fn the_etcd_api_is_not_pretended() {
+async fn etcd_api_requests_are_not_implemented() {
     let assets = Assets::make().await;
     let port = free_port();
     let etcd = assets.etcd(port).await;

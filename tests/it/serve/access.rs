@@ -193,7 +193,7 @@ async fn without_a_credential_only_health_and_version_are_served() {
 }
 
 #[tokio::test]
-async fn tokens_of_the_file_get_in() {
+async fn tokens_of_the_file_are_accepted() {
     let files = tempfile::tempdir().expect("a temporary directory");
     let tokens = write(files.path(), "tokens.csv", "sesame,jane,u1,\"dev,ops\"\n");
     let flag = format!("--token-auth-file={}", tokens.display());
@@ -218,7 +218,7 @@ async fn tokens_of_the_file_get_in() {
 }
 
 #[tokio::test]
-async fn certificates_of_accepted_cas_get_in() {
+async fn certificates_of_configured_cas_are_accepted() {
     let files = tempfile::tempdir().expect("a temporary directory");
     let (accepted, foreign) = (ca("accepted"), ca("foreign"));
     let path = write(files.path(), "ca.crt", &accepted.pem);

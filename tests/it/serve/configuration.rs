@@ -198,7 +198,7 @@ async fn a_wrong_configuration_is_one_line_and_exit_code_2() {
 }
 
 #[tokio::test]
-async fn a_wrong_setting_binds_nothing_and_makes_nothing() {
+async fn an_invalid_setting_binds_no_port_and_creates_no_file() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("its address").port();

@@ -156,7 +156,7 @@ async fn requests_beyond_the_grace_period_are_cancelled_and_logged() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_gone_without_a_trace_does_not_hold_it_up() {
+async fn a_vanished_client_does_not_delay_shutdown() {
     let mut server = Server::start(&ENDLESS_GRACE).await;
     // It speaks HTTP/2 as far as an empty SETTINGS frame, and then never again.
     let mut stream = TcpStream::connect(server.insecure())
@@ -179,7 +179,7 @@ async fn a_client_that_is_gone_without_a_trace_does_not_hold_it_up() {
 }
 
 #[tokio::test]
-async fn idle_connections_do_not_hold_it_up() {
+async fn idle_connections_do_not_delay_shutdown() {
     let mut server = Server::start(&ENDLESS_GRACE).await;
     let mut wires = Vec::new();
     for protocol in PROTOCOLS {
@@ -197,7 +197,7 @@ async fn idle_connections_do_not_hold_it_up() {
 }
 
 #[tokio::test]
-async fn a_signal_while_etcd_does_not_answer_ends_it() {
+async fn a_signal_ends_the_server_while_etcd_does_not_respond() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     // No server listens there: the port is bound and not listened on as long as this lives.
     let reserved = tokio::net::TcpSocket::new_v4().expect("a socket");

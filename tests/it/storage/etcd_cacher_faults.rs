@@ -70,7 +70,7 @@ async fn watch(cacher: &Arc<Cacher>, after: ResourceVersion) -> watchet::cacher:
 /// An operator restores a backup under running servers. Later writes are lost: they must not be served any longer, and
 /// clients that have seen them get a 410.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restored_etcd_is_believed() {
+async fn state_of_a_restored_etcd_replaces_the_cache() {
     let mut process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     let tasks = Tasks::new();

@@ -171,7 +171,7 @@ async fn a_connection_that_hangs_is_noticed() {
 
 /// An idle connection must not be taken for an abuser: etcd hangs up on clients that ping much.
 #[tokio::test]
-async fn a_quiet_watch_is_left_alone() {
+async fn a_quiet_watch_is_not_restarted() {
     let process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     let start = store.current_revision().await.unwrap();

@@ -145,7 +145,7 @@ async fn a_long_history_of_large_values_replays() {
 /// One transaction whose events, with previous values, do not fit in one message: etcd sends it in
 /// fragments, and the batch must still hold all of it.
 #[tokio::test]
-async fn a_revision_is_never_cut() {
+async fn events_of_a_revision_are_delivered_together() {
     const KEYS: usize = 100;
     let process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
@@ -435,7 +435,7 @@ async fn a_dropped_watch_is_gone_from_etcd() {
 
 /// A value with a lease that another client set is no trouble, nor is a key that names nothing.
 #[tokio::test]
-async fn what_others_leave_is_served_or_named() {
+async fn values_of_other_writers_are_served_or_reported() {
     let process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     let mut raw = raw(&process).await;

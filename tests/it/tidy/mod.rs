@@ -387,7 +387,7 @@ fn check(path: &str, body: &str, expected: &[&str]) {
 }
 
 #[test]
-fn arrows_are_found_however_they_are_written() {
+fn dependencies_are_found_in_every_form_of_import() {
     check(
         "testing/mod.rs",
         "use crate::server::Server; use crate::tasks::Tasks; use crate::testing::x;",
@@ -497,7 +497,7 @@ fn forbidden_words_are_found() {
 }
 
 #[test]
-fn openings_and_lengths_are_looked_at() {
+fn missing_module_docs_and_long_files_are_found() {
     assert_eq!(offences("api/a.rs", "use std::fmt;\n").len(), 1);
     assert_eq!(
         offences("api/a.rs", &"//! Long.\n".repeat(LINES_MAX)),

@@ -41,7 +41,7 @@ fn refused(at: &str, value: Value, expect: &str) {
 }
 
 #[test]
-fn webhooks() {
+fn invalid_webhooks_are_rejected() {
     let three = "should be a domain with at least three segments separated by dots";
     refused(
         "/name",
@@ -164,7 +164,7 @@ fn refused_policy(at: &str, value: Value, expect: &str) {
 }
 
 #[test]
-fn policies() {
+fn invalid_policies_are_rejected() {
     refused_policy(
         "/matchConstraints",
         json!(null),
@@ -228,7 +228,7 @@ fn refused_binding(at: &str, value: Value, expect: &str) {
 }
 
 #[test]
-fn bindings() {
+fn invalid_bindings_are_rejected() {
     refused_binding("/policyName", json!(""), "policyName: Required value");
     refused_binding(
         "/validationActions",
@@ -299,7 +299,7 @@ fn refused_first(at: &str, value: Value, expect: &str) {
 
 /// A selector that was converted to text could be parsed as a different selector.
 #[test]
-fn a_selector_is_made_of_labels() {
+fn match_labels_with_selector_syntax_are_rejected() {
     for labels in [json!({"a": "b,c!=d"}), json!({"a in (x),b": "c"})] {
         let object = json!({"webhooks": [hook()]});
         let selector = json!({"matchLabels": labels});
@@ -333,7 +333,7 @@ fn mutating_policy() -> Value {
 }
 
 #[test]
-fn mutating_policies() {
+fn invalid_mutating_policies_are_rejected() {
     let refused = |at: &str, value: Value, expect: &[&str]| {
         let kind = ConfigurationKind::MutatingPolicy;
         let causes = changed(kind, mutating_policy(), &format!("/spec{at}"), value);
@@ -421,7 +421,7 @@ fn mutating_policies() {
 }
 
 #[test]
-fn bindings_of_mutating_policies() {
+fn invalid_bindings_of_mutating_policies_are_rejected() {
     let binding = json!({"spec": {"policyName": "p", "matchResources": {"resourceRules": [{
         "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"],
     }]}}});

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_called_is_refused() {
+    fn unusable_client_configs_are_rejected() {
         for config in [
             json!({}),
             json!({"url": "http://127.0.0.1/"}),

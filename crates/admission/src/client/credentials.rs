@@ -305,7 +305,7 @@ users:
     }
 
     #[test]
-    fn credentials_that_cannot_be_used_are_refused_with_their_user() {
+    fn error_of_unusable_credentials_names_their_user() {
         for (user, expected) in [
             (
                 "{exec: {}}",

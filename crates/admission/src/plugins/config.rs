@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_add_to_the_defaults_and_take_from_them() {
+    fn flags_enable_and_disable_plugins() {
         let owners = "OwnerReferencesPermissionEnforcement";
         check("", "", &[]);
         check("Priority", "AlwaysDeny", &[]);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn enabling_what_has_no_effect_is_noted() {
+    fn enabling_a_plugin_without_effect_is_reported() {
         let plugins = EnabledPlugins::parse("NodeRestriction,Priority", "").unwrap();
         assert_eq!(
             plugins.without_effect(),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_names_are_refused() {
+    fn unknown_plugin_names_are_rejected() {
         let refused = |enable, disable| {
             let error = EnabledPlugins::parse(enable, disable).unwrap_err();
             error.to_string()

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ingresses_get_theirs() {
+    async fn ingress_gets_the_default_class() {
         let mut cluster = FakeCluster::default();
         let class = class("nginx", "2026-01-01T00:00:00Z", INGRESS.marks[0], "true");
         cluster.add("networking.k8s.io", "ingressclasses", class);

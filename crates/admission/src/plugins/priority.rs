@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_cannot_say_another_priority() {
+    async fn priority_that_differs_from_the_class_is_rejected() {
         let classes = [class("high", 10, json!({}))];
         let named = json!({"priorityClassName": "low"});
         let expected = "pods \"p\" is forbidden: no PriorityClass with name low was found";
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_class_is_the_default() {
+    async fn second_global_default_is_rejected() {
         let cluster = cluster(&[class("usual", 7, json!({"globalDefault": true}))]);
         let validate = async |class: Value| {
             let created = cluster.validate_create(&Priority, (GROUP, "priorityclasses"), class);

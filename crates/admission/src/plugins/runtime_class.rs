@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_gets_what_its_class_says() {
+    async fn a_pod_gets_overhead_and_scheduling_of_its_class() {
         let cluster = cluster();
         let toleration = json!({"key": "x", "operator": "Exists"});
         let given = pod(json!({

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_be_in_use_gets_a_finalizer_once() {
+    async fn objects_that_may_be_in_use_get_a_finalizer_once() {
         let (claim, volume) = (
             "kubernetes.io/pvc-protection",
             "kubernetes.io/pv-protection",

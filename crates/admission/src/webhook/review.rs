@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_to_the_question_is_a_failure() {
+    fn response_that_does_not_match_the_request_is_an_error() {
         refused(
             true,
             |a| a["kind"] = "Pod".into(),

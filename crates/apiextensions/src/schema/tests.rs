@@ -31,7 +31,7 @@ fn check_fill(properties: Value, given: Value, expected: Value) {
 }
 
 #[test]
-fn unknown_members_go() {
+fn unknown_fields_are_pruned() {
     let known = json!({"a": {"type": "string"}});
     check_fill(known.clone(), json!({"a": "x", "b": 1}), json!({"a": "x"}));
     let open = json!({"o": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
@@ -55,7 +55,7 @@ fn unknown_members_go() {
 }
 
 #[test]
-fn the_outermost_type_and_metadata_stay() {
+fn pruning_keeps_the_type_and_metadata_of_the_object() {
     let schema = version(json!({}));
     let mut object =
         json!({"apiVersion": "e.com/v1", "kind": "Foo", "metadata": {"name": "a"}, "x": 1});
@@ -68,7 +68,7 @@ fn the_outermost_type_and_metadata_stay() {
 
 /// A request of some kilobytes took gigabytes of memory.
 #[test]
-fn defaults_end_somewhere() {
+fn size_of_defaults_is_bounded() {
     let item = json!({"type": "object", "properties": {
         "a": {"type": "string", "default": "x".repeat(1_000)},
         "b": {"type": "object", "default": {}, "properties": {
@@ -92,7 +92,7 @@ fn defaults_end_somewhere() {
 }
 
 #[test]
-fn defaults_fill_what_is_missing() {
+fn missing_fields_get_defaults() {
     let n = json!({"type": "integer", "default": 3});
     check_fill(json!({"n": n.clone()}), json!({}), json!({"n": 3}));
     check_fill(json!({"n": n.clone()}), json!({"n": 5}), json!({"n": 5}));
@@ -137,7 +137,7 @@ fn check(schema: Value, value: Value, expected: &[&str]) {
 }
 
 #[test]
-fn causes_in_upstreams_words() {
+fn violations_have_the_messages_of_upstream() {
     let string = json!({"type": "string"});
     check(string.clone(), json!("x"), &[]);
     check(
@@ -251,7 +251,7 @@ fn causes_in_upstreams_words() {
 }
 
 #[test]
-fn sets_and_maps_have_each_item_once() {
+fn duplicate_items_of_sets_and_maps_are_rejected() {
     let set =
         json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
     check(
@@ -267,7 +267,7 @@ fn sets_and_maps_have_each_item_once() {
 }
 
 #[test]
-fn alternatives() {
+fn combinators_are_validated() {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
         "anyOf": [{"required": ["a"]}, {"required": ["b"]}]});
     check(any.clone(), json!({"a": 1}), &[]);
@@ -308,7 +308,7 @@ fn alternatives() {
 }
 
 #[test]
-fn what_a_write_leaves_alone_is_not_judged() {
+fn unchanged_invalid_fields_are_accepted_on_update() {
     let schema = version(json!({"spec": {"type": "object", "properties": {
         "a": {"type": "string", "maxLength": 1}, "b": {"type": "string", "maxLength": 1},
         "l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
@@ -385,7 +385,7 @@ fn any_schema() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn filling_twice_is_filling_once(schema in any_schema(), value in any_value()) {
+    fn pruning_and_defaulting_are_idempotent(schema in any_schema(), value in any_value()) {
         let schema = version(json!({"spec": schema}));
         let mut once = json!({"metadata": {"name": "a"}, "spec": value});
         schema.fill(&mut once);
@@ -397,7 +397,7 @@ proptest! {
 
     /// An object with defaults has no unknown members, so pruning it again changes nothing.
     #[test]
-    fn what_is_valid_stays_valid(schema in any_schema(), value in any_value()) {
+    fn update_of_a_valid_object_is_valid(schema in any_schema(), value in any_value()) {
         let schema = version(json!({"spec": schema}));
         let mut object = json!({"spec": value});
         schema.fill(&mut object);

@@ -35,7 +35,7 @@ fn check(
 }
 
 #[test]
-fn every_row() {
+fn plan_equals_each_row_of_the_table() {
     check(None, None, 0, None, (ReadVersion::Latest, 0));
     check(None, None, 5, None, (ReadVersion::Latest, 5));
     check(

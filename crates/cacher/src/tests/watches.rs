@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn versions_in_the_future() {
+async fn watch_at_a_future_version_waits_for_it_or_is_rejected() {
     // WC-156, WC-157, and the last row of the table of watches.
     let f = Fixture::start();
     f.put("ns/a", "web", "n1");

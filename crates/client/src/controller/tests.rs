@@ -69,7 +69,7 @@ async fn run(
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_resyncs_each_period_if_should_resync_returns_true() {
+async fn controller_resyncs_each_period_if_should_resync_returns_true() {
     let collection = Collection::new(&["a"]);
     for never in [Resync::never(), Resync::every(Duration::MAX)] {
         let (book, _) = run(&collection, never, 3600).await;

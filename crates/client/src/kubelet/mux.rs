@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_on_stop_or_without_sources() {
+    async fn run_ends_on_stop_or_without_sources() {
         let stop = CancellationToken::new();
         let mux = Mux::new(Slow(Arc::default()));
         let source = mux.source("a");

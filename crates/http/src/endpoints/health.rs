@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_text_format() {
+    async fn report_lists_each_check() {
         use Endpoint::{Healthz, Livez, Readyz};
         let mut config = HttpConfig {
             checks: vec![HealthCheck::new("storage", || async { Ok(()) })],

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn media_types() {
+    fn accept_header_selects_the_media_type() {
         use ResponseKind::{List, Watch};
         let json = Ok((Media::Json, Form::Object));
         let yaml = Ok((Media::Yaml, Form::Object));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn forms() {
+    fn accept_header_selects_table_and_partial_metadata() {
         use ResponseKind::{List, Object, Watch};
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
         for kind in [Object, List, Watch] {

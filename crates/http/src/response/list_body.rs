@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms() {
+    fn tables_and_partial_metadata_are_encoded() {
         let items = || list(vec![object("a", 5, EventType::Added, 0)]);
         let partial = text(pods_as(Form::Metadata), items());
         let actual: Value = serde_json::from_str(&partial).unwrap();

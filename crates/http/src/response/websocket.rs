@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn upgrade_requests() {
+    fn only_valid_upgrade_requests_are_accepted() {
         let is_upgrade_request = |headers: &[(&str, &str)]| {
             let mut request = axum::http::Request::builder();
             for (name, value) in headers {

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_verbs() {
+    fn verbs_are_allowed_by_scope_and_subresource() {
         let pods_ = pods(true);
         check(&pods_, Verb::Get, "no", None, 200);
         check(&pods_, Verb::Get, "o", None, 404);

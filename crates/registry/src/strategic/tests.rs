@@ -107,7 +107,7 @@ fn lists_of_objects_are_merged_by_key_and_others_replaced() {
 
 /// A list with the same name elsewhere has another merge key, or none.
 #[test]
-fn a_rule_belongs_to_its_place() {
+fn merge_rules_apply_by_field_path() {
     let ports = |list: Value| json!({"spec": {"ports": list}});
     let patched = merged_as(
         ("v1", "Service"),
@@ -153,7 +153,7 @@ fn a_rule_belongs_to_its_place() {
 }
 
 #[test]
-fn the_patch_directive() {
+fn patch_directives_replace_and_delete() {
     let list = json!([{"name": "a", "image": "1"}, {"name": "b"}, {"name": "c"}]);
     check(
         containers(list.clone()),
@@ -255,7 +255,7 @@ fn the_items_of_a_set_are_of_one_kind() {
 }
 
 #[test]
-fn element_order() {
+fn set_element_order_sorts_merged_lists() {
     let list = json!([{"name": "a"}, {"name": "server"}, {"name": "b"}]);
     let ordered = |order: Value, list: Option<Value>| {
         let mut patch = json!({"spec": {"$setElementOrder/containers": order}});
@@ -304,7 +304,7 @@ fn element_order() {
 }
 
 #[test]
-fn retained_keys() {
+fn retain_keys_removes_other_keys() {
     let strategy = |s: Value| json!({"spec": {"strategy": s}});
     let patched = merged_as(
         ("apps/v1", "Deployment"),

@@ -10,7 +10,7 @@ fn parse(text: &str) -> Quantity {
 }
 
 #[test]
-fn canonical_form() {
+fn quantities_are_formatted_canonically() {
     for (sent, canonical) in [
         ("0", "0"),
         ("0Gi", "0"),
@@ -108,7 +108,7 @@ fn error_messages_equal_upstream() {
 }
 
 #[test]
-fn comparison() {
+fn quantities_are_compared_and_added() {
     assert!(parse("1Gi") > parse("1G"));
     assert!(parse("999m") < parse("1"));
     assert_eq!(parse("0.001"), parse("1m"));
@@ -252,7 +252,7 @@ fn sums_have_the_format_of_the_first_nonzero_operand() {
 }
 
 #[test]
-fn rounding_up() {
+fn values_are_rounded_up() {
     for (text, units, thousandths, rounded) in [
         ("0", 0, 0, "0"),
         ("1m", 1, 1, "1"),

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn by_version() {
+    fn versions_with_reliable_progress_are_recognized() {
         for good in [
             "3.4.31",
             "3.4.40",

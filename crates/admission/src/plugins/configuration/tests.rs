@@ -71,7 +71,7 @@ fn a_plugin_file_is_relative_to_the_file_that_names_it() {
 }
 
 #[test]
-fn files_that_are_no_admission_configuration_are_refused() {
+fn invalid_admission_configuration_files_are_rejected() {
     check("a: [", "is not valid YAML: ");
     check(
         "",

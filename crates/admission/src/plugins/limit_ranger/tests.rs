@@ -21,7 +21,7 @@ fn container(name: &str, requests: Value, limits: Value) -> Value {
 }
 
 #[tokio::test]
-async fn containers_get_what_they_do_not_say() {
+async fn containers_get_default_requests_and_limits() {
     let cluster = cluster(&[json!({
         "type": "Container",
         "default": {"cpu": "1", "memory": "1Gi"},

@@ -160,7 +160,7 @@ async fn workloads_are_warned_about_and_never_refused() {
 }
 
 #[tokio::test]
-async fn wrong_labels_of_a_namespace_are_refused_unless_they_were_there() {
+async fn new_invalid_labels_of_a_namespace_are_rejected() {
     let cluster = FakeCluster::default();
     let wrong = namespace("n", &[("enforce", "x")]);
     let create = attributes(Operation::Create, ("", "namespaces"), &wrong, &Value::Null);
@@ -216,7 +216,7 @@ async fn a_stricter_level_warns_about_the_pods_that_violate_it() {
 }
 
 #[tokio::test]
-async fn the_configured_defaults_hold_where_a_namespace_has_no_label() {
+async fn configured_defaults_apply_to_namespaces_without_labels() {
     let plugin = configured(json!({
         "defaults": {"enforce": "baseline", "enforce-version": "v1.30", "warn": "restricted"},
     }));

@@ -54,7 +54,7 @@ fn schema() -> Schema {
 }
 
 #[test]
-fn a_config_map() {
+fn a_config_map_is_decoded() {
     let metadata = [
         bytes(1, "a"),
         bytes(2, ""),
@@ -86,7 +86,7 @@ fn a_config_map() {
 }
 
 #[test]
-fn a_pod_with_inlined_members_and_special_forms() {
+fn a_pod_with_inlined_and_special_fields_is_decoded() {
     let volume = [bytes(1, "v"), bytes(2, bytes(2, bytes(1, "")))].concat();
     let get = [
         bytes(1, "/"),
@@ -129,7 +129,7 @@ fn a_pod_with_inlined_members_and_special_forms() {
 }
 
 #[test]
-fn times() {
+fn times_are_decoded() {
     let time = |seconds, nanos| [number(1, seconds), number(2, nanos)].concat();
     let spec = [
         bytes(1, "me"),
@@ -155,7 +155,7 @@ fn times() {
 }
 
 #[test]
-fn options_of_a_delete() {
+fn delete_options_are_decoded() {
     let parts = [number(1, 0), bytes(4, "Background"), bytes(5, "All")];
     let actual = read("policy/v1", "DeleteOptions", &parts).unwrap();
     assert_eq!(

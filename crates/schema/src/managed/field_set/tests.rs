@@ -83,7 +83,7 @@ proptest! {
 }
 
 #[test]
-fn encoded_form() {
+fn fields_v1_has_the_encoding_of_upstream() {
     let set = set_of(&BTreeSet::from([
         vec!["f:a"],
         vec!["f:a", "k:{\"n\":1}"],

@@ -40,7 +40,7 @@ fn check(policy: &str, changes: Value, container_changes: Value, expected: &str)
 }
 
 #[test]
-fn what_is_secure_violates_nothing() {
+fn a_restricted_pod_violates_no_level() {
     for version in ["v1.0", "v1.24", "v1.34", "v1.35", "v1.99", "latest"] {
         for level in ["privileged", "baseline", "restricted"] {
             check(&format!("{level}:{version}"), json!({}), json!({}), "");
@@ -51,7 +51,7 @@ fn what_is_secure_violates_nothing() {
 }
 
 #[test]
-fn the_baseline_by_fields_of_the_pod() {
+fn baseline_violations_of_pod_fields_are_found() {
     let context = |context: Value| json!({"securityContext": context});
     for (changes, expected) in [
         (
@@ -89,7 +89,7 @@ fn the_baseline_by_fields_of_the_pod() {
 }
 
 #[test]
-fn the_baseline_by_fields_of_containers() {
+fn baseline_violations_of_container_fields_are_found() {
     let context = |context: Value| json!({"securityContext": context});
     for (changes, expected) in [
         (
@@ -122,7 +122,7 @@ fn the_baseline_by_fields_of_containers() {
 }
 
 #[test]
-fn the_restricted_level() {
+fn violations_of_the_restricted_level_are_found() {
     let level = "restricted:latest";
     let context = |context: Value| json!({"securityContext": context});
     for (changes, expected) in [
@@ -168,7 +168,7 @@ fn the_restricted_level() {
 }
 
 #[test]
-fn every_container_is_looked_at_and_named() {
+fn violations_of_all_containers_are_reported_by_name() {
     let privileged = |name: &str| json!({"name": name, "securityContext": {"privileged": true}});
     let spec = json!({
         "containers": [privileged("b"), {"name": "ok"}],
@@ -200,7 +200,7 @@ fn profiles_in_annotations() {
 }
 
 #[test]
-fn versions_differ() {
+fn checks_depend_on_the_policy_version() {
     let root = json!({"securityContext": {"runAsUser": 0}});
     let refused = "runAsUser=0 (pod must not set runAsUser=0)";
     check("restricted:v1.22", root.clone(), json!({}), "");
@@ -252,7 +252,7 @@ fn windows_and_user_namespaces_have_exceptions() {
 }
 
 #[test]
-fn labels_make_a_policy() {
+fn policy_is_read_from_namespace_labels() {
     let read = |labels: Value| {
         let (policy, problems) = Policy::of(&labels, Policy::default());
         let modes = [policy.enforce, policy.audit, policy.warn].map(|mode| mode.to_string());

@@ -52,7 +52,7 @@ fn usage(group: &str, resource: &str, object: &Value) -> Value {
 }
 
 #[test]
-fn what_pods_use() {
+fn usage_of_pods() {
     let mut pod = sized(
         json!({"cpu": "500m", "memory": "1Gi", "hugepages-2Mi": "4Mi", "example.com/gpu": "2"}),
         json!({"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1G", "example.com/gpu": "2"}),
@@ -95,7 +95,7 @@ fn what_pods_use() {
 }
 
 #[test]
-fn what_other_objects_use() {
+fn usage_of_other_resources() {
     let service = |spec: Value| usage("", "services", &json!({"spec": spec}));
     let ports = json!([{"port": 1, "nodePort": 30000}, {"port": 2}]);
     let expect = |balancers: &str, node_ports: &str| {
@@ -145,7 +145,7 @@ fn what_other_objects_use() {
 }
 
 #[tokio::test]
-async fn what_is_created_is_charged() {
+async fn created_objects_are_charged() {
     let hard = json!({"pods": "3", "requests.cpu": "1", "services": "1"});
     let begun = json!({"pods": "1", "requests.cpu": "300m", "services": "1"});
     let cluster = cluster(&[quota("q", json!({"hard": hard}), begun)]);
@@ -190,7 +190,7 @@ async fn what_is_created_is_charged() {
 }
 
 #[tokio::test]
-async fn a_dry_run_is_charged_nothing_and_refused_all_the_same() {
+async fn a_dry_run_is_checked_and_not_charged() {
     let cluster = cluster(&[quota(
         "q",
         json!({"hard": {"pods": "1"}}),
@@ -213,7 +213,7 @@ async fn a_dry_run_is_charged_nothing_and_refused_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_quota_without_a_status_limits_nothing_and_one_that_lacks_usage_everything() {
+async fn a_quota_without_status_allows_all_and_one_without_usage_rejects_all() {
     let mut fresh = quota("q", json!({"hard": {"pods": "0"}}), json!({}));
     fresh["status"] = json!({});
     create(&cluster(&[fresh]), ("", "pods"), pod(json!({})))
@@ -226,7 +226,7 @@ async fn a_quota_without_a_status_limits_nothing_and_one_that_lacks_usage_everyt
 }
 
 #[tokio::test]
-async fn an_update_is_charged_what_it_adds() {
+async fn an_update_is_charged_its_increase() {
     let hard = json!({"services.nodeports": "2", "requests.cpu": "2", "requests.storage": "5"});
     let begun = json!({"services.nodeports": "1", "requests.cpu": "1", "requests.storage": "5"});
     let cluster = cluster(&[quota("q", json!({"hard": hard}), begun)]);
@@ -283,7 +283,7 @@ async fn an_update_is_charged_what_it_adds() {
 }
 
 #[tokio::test]
-async fn quotas_have_scopes() {
+async fn a_quota_counts_only_objects_in_its_scopes() {
     let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"namespaceSelector": {}, "topologyKey": "host"},
     ]}});
@@ -438,7 +438,7 @@ proptest! {
 
 /// Objects of recent charges may not be stored yet, so their usage still counts.
 #[test]
-fn what_was_charged_lately_stays_used() {
+fn recently_charged_usage_is_retained_in_the_status() {
     let quota = |used: &str| json!({"spec": {"hard": {"secrets": "9"}}, "status": {"used": {"secrets": used}}});
     let secrets = |count: usize| vec![json!({}); count];
     for (said, before, counted, used, is_any) in [
