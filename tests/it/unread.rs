@@ -165,7 +165,7 @@ async fn every_early_refusal_arrives() {
     server.stop().await;
 }
 
-/// Who waits for `100 Continue` is refused without it, and need not send anything.
+/// A client that waits for `100 Continue` gets the error response instead, and need not send the body.
 #[tokio::test]
 async fn an_early_response_does_not_wait_for_the_body() {
     let server = Server::start(&[]).await;

@@ -165,7 +165,7 @@ mod tests {
         assert!(poll!(poll_fn(|cx| timer.poll(cx))).is_ready());
     }
 
-    /// A timer that is reset each time wakes each time.
+    /// A timer that is reset after each wake wakes its task again.
     #[tokio::test(start_paused = true)]
     async fn timer_wakes_after_each_reset() {
         let mut timer = PollOnWake::new(sleep(Duration::from_secs(1)));
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Who asks last is woken, also when another task polls before.
+    /// The waker of the last poll is woken, even if another task polled before.
     #[tokio::test(start_paused = true)]
     async fn the_waker_of_the_last_poll_is_woken() {
         let stop = CancellationToken::new();
@@ -194,7 +194,7 @@ mod tests {
         });
     }
 
-    /// Calls from another thread while the future is polls are not lost.
+    /// A wake from another thread is not lost while the future is being polled.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn wake_from_another_thread_is_not_lost() {
         for _ in 0..2000 {

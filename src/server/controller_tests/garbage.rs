@@ -47,19 +47,19 @@ impl Started {
 }
 
 /// The collector's name in metrics.
-const NAME: &str = "garbage-collector-controller";
+pub(super) const COLLECTOR: &str = "garbage-collector-controller";
 
 impl Started {
-    /// Waits until the collector has followed all writes so far of config maps: it collects garbage that is created now, and has
-    /// then nothing to do. What it has not done until then, it does not do.
-    async fn collector_follows(&self) {
+    /// Waits until the collector has processed all earlier writes of config maps: until it has collected garbage that
+    /// this function creates, and its queue is empty. It will not act on those writes later.
+    pub(super) async fn collector_follows(&self) {
         let absent = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "name": "absent",
             "uid": "7f1c0000-0000-0000-0000-000000000000",
         });
         self.map("garbage", &[absent]).await;
         self.map_deleted("garbage").await;
-        self.queues.wait_until_idle(NAME).await;
+        self.queues.wait_until_idle(COLLECTOR).await;
     }
 }
 
@@ -241,9 +241,9 @@ async fn an_owner_waits_for_delayed_watches() {
         finalized["metadata"]["finalizers"] = json!(["x.y/z"]);
         fixture.create("configmaps", finalized).await;
         let path = format!("clusterroles/{name}");
-        let retries = fixture.queues.retries(NAME);
+        let retries = fixture.queues.retries(COLLECTOR);
         fixture.delete_as(&path, policy).await;
-        fixture.queues.wait_until_retried(NAME, retries).await;
+        fixture.queues.wait_until_retried(COLLECTOR, retries).await;
         assert!(fixture.stored(&format!("/{path}")).await.is_some());
         fixture.storage.freeze(false);
         if policy == "Foreground" {
@@ -341,6 +341,6 @@ async fn two_servers_do_not_interfere() {
     };
     let before = versions().await;
     fixture.collector_follows().await;
-    other.queues.wait_until_idle(NAME).await;
+    other.queues.wait_until_idle(COLLECTOR).await;
     assert_eq!(versions().await, before, "no more writes");
 }

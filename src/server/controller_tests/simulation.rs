@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::garbage::reference;
+use super::garbage::{COLLECTOR, reference};
 use super::*;
 
 /// Objects by number; every fourth is a cluster role, the others are config maps.
@@ -115,7 +115,7 @@ impl Simulation {
         Model { objects }
     }
 
-    /// Waits until `right` holds of the stored objects, now and a while later.
+    /// Waits until `right` accepts the stored objects.
     async fn until(&self, seed: u64, right: impl Fn(&Model) -> Result<(), String>) {
         let mut wrong = String::new();
         for _ in 0..600 {
@@ -129,7 +129,7 @@ impl Simulation {
     }
 }
 
-/// One step at a time: after each, the stored objects equal the model.
+/// After each of a sequence of steps the stored objects equal the model.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sequential_steps_equal_the_model() {
     for seed in watchet_test_util::seeds::seeds(4) {
@@ -176,14 +176,14 @@ async fn sequential_steps_equal_the_model() {
     }
 }
 
-/// Concurrent steps through two servers: objects that must be deleted are, objects that must remain
-/// do, and no reference to an absent owner is left.
+/// After concurrent deletions with two collectors, the objects that must be deleted are deleted, those that must remain
+/// remain, and no object refers to an absent owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_steps_stay_within_the_model() {
     for seed in watchet_test_util::seeds::seeds(6) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut simulation = Simulation::new().await;
-        let _other = simulation.started.another();
+        let other = simulation.started.another();
         let mut owners_of: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for _ in 0..40 {
             let owners = simulation.owners(simulation.made.len(), &mut random);
@@ -237,9 +237,10 @@ async fn concurrent_steps_stay_within_the_model() {
                 )),
             }
         };
-        simulation.until(seed, right).await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        simulation.until(seed, right).await;
+        simulation.until(seed, &right).await;
+        simulation.started.collector_follows().await;
+        other.queues.wait_until_idle(COLLECTOR).await;
+        assert_eq!(right(&simulation.stored().await), Ok(()), "seed {seed}");
         simulation.started.stop().await;
     }
 }

@@ -56,11 +56,13 @@ impl EnvtestEtcdStorage {
         }
     }
 
-    /// Records whether the process runs, and logs a change.
+    /// Records whether the process runs, and logs a change, also one of the reason.
     fn record(&self, failure: Option<String>) {
         let before = std::mem::replace(&mut *self.failure.lock(), failure.clone());
         match failure {
-            Some(reason) if before.is_none() => tracing::warn!(reason, "etcd does not respond"),
+            Some(reason) if before.as_ref() != Some(&reason) => {
+                tracing::warn!(reason, "etcd does not respond");
+            }
             None if before.is_some() => tracing::info!("etcd is back"),
             _ => {}
         }

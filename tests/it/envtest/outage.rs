@@ -1,4 +1,4 @@
-//! The kube-apiserver of envtest while its etcd is away: it has no storage, and recovers when etcd runs again.
+//! The kube-apiserver of envtest without its etcd: it has no storage until etcd runs again.
 
 use std::time::Duration;
 
@@ -24,8 +24,19 @@ async fn await_readyz(assets: &Assets, port: u16, status: StatusCode, server: &P
     answered.unwrap_or_else(|_| panic!("/readyz is not {status}:\n{}", server.log()))
 }
 
-/// The API server used its store on after the etcd process had ended: a test that stops etcd to see what a controller
-/// does without storage saw nothing.
+/// Waits until the log of the API server contains `text` `count` times.
+async fn await_log(server: &Process, text: &str, count: usize) {
+    let logged = async {
+        while server.log().matches(text).count() < count {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let logged = timeout(PATIENCE, logged).await;
+    logged.unwrap_or_else(|_| panic!("{text:?} is not logged:\n{}", server.log()));
+}
+
+/// Regression test: the API server continued to use its store after the etcd process had ended, so stopping etcd had
+/// no effect on a controller under test.
 #[tokio::test]
 async fn the_api_server_has_no_storage_without_its_etcd() {
     let assets = Assets::make().await;
@@ -35,7 +46,7 @@ async fn the_api_server_has_no_storage_without_its_etcd() {
     let url = format!("http://127.0.0.1:{etcd_port}");
     let server = assets.api_server(&url, port).await;
     let kept = assets.make_config_map(port, &admin, "kept").await;
-    for is_killed in [true, false] {
+    for (round, is_killed) in [true, false].into_iter().enumerate() {
         await_readyz(&assets, port, StatusCode::OK, &server).await;
         match is_killed {
             true => etcd.kill().await,
@@ -69,9 +80,9 @@ async fn the_api_server_has_no_storage_without_its_etcd() {
         let names = cached["items"].as_array().expect("items");
         assert!(names.iter().any(|one| one["metadata"]["name"] == "kept"));
 
-        // An etcd with other data is not the one that is away.
+        // The API server rejects an etcd with another data directory.
         let other = assets.etcd_in("other", etcd_port).await;
-        sleep(Duration::from_millis(500)).await;
+        await_log(&server, "does not have the data directory", round + 1).await;
         let answer = assets.get(port, None, "/readyz").await;
         assert_eq!(answer.status, status);
         other.stop().await;
