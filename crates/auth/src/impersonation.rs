@@ -18,7 +18,7 @@ const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 
-/// The group and version of the impersonated attributes that are no user or group.
+/// The group and version of the impersonated attributes that are neither user nor group.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHENTICATION_VERSION: &str = "v1";
 
@@ -66,7 +66,7 @@ pub async fn impersonate(
     user: &Arc<UserInfo>,
     headers: &HeaderMap,
 ) -> Result<Impersonation, ImpersonationError> {
-    // Cheap, because every request passes here.
+    // Every request runs this check, so it must be cheap.
     let is_requested = headers.keys().any(|key| key.as_str().starts_with(ANY));
     let requested = match is_requested {
         true => requested_user(headers)?,

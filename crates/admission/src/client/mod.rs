@@ -103,7 +103,7 @@ impl WebhookClient {
     /// sends as the parameter `timeout`, as upstream. Cancel safe: a dropped call closes its connection.
     ///
     /// # Errors
-    /// The call failed, or its response is no success; with upstream's message.
+    /// The call failed, or its status is not 2xx; with upstream's message.
     pub async fn call(
         &self,
         config: &ClientConfig,

@@ -1,6 +1,6 @@
-//! The trusted certificates of webhooks: those of the configuration's `caBundle` and certificates that they signed;
-//! without a bundle those that the operating system trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`, else its default
-//! locations), which are read once. The crate `x509` verifies certificates.
+//! The certificates that calls of webhooks trust: those of the configuration's `caBundle` and certificates that they
+//! signed. Without a bundle, calls trust the root certificates of the operating system (`SSL_CERT_FILE`, `SSL_CERT_DIR`,
+//! else its default locations), which are read once. The crate `x509` verifies certificates.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ pub(super) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// Returns the items of a list; none if `value` is no list.
+/// Returns the items of a list; empty if `value` is not a list.
 pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }

@@ -71,7 +71,7 @@ fn cause(reason: &str) -> StatusCause {
     }
 }
 
-/// Returns which requests exceed what can be allocated.
+/// Returns the requests that exceed the allocatable resources of the node.
 fn problems(requests: &ResourceList, allocatable: &ResourceList) -> Vec<String> {
     let mut problems = Vec::new();
     let none = Quantity::of_count(0);

@@ -142,7 +142,7 @@ impl CallContext<'_> {
     }
 }
 
-/// Evaluates `conditions` for `write`, deadline the deadline of the write.
+/// Evaluates `conditions` for `write` within the deadline of the write.
 async fn check_conditions(
     context: &CallContext<'_>,
     conditions: &MatchConditions,

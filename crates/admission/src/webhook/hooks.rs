@@ -1,4 +1,4 @@
-//! Webhooks, which are read and compiled once from their configuration.
+//! Parses webhook configurations once and compiles the match conditions of their webhooks.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
-    /// The webhooks of a MutatingWebhookConfiguration.
+    /// Returns the webhooks of a MutatingWebhookConfiguration.
     ///
     /// # Errors
     /// The object is not such a configuration.
@@ -51,7 +51,7 @@ impl Hook {
         hooks.collect()
     }
 
-    /// The webhooks of a ValidatingWebhookConfiguration.
+    /// Returns the webhooks of a ValidatingWebhookConfiguration.
     ///
     /// # Errors
     /// The object is not such a configuration.

@@ -1,5 +1,4 @@
-//! Whether the rules of a user cover those that it wants to grant. A user may grant only what
-//! it is allowed itself.
+//! Checks that the rules of a user cover the rules that it grants. A user may grant only permissions that it has.
 
 use super::policy_rule::{PolicyRule, covers_path};
 

@@ -1,5 +1,5 @@
-//! The violations by a namespace's existing pods when its enforced level changes. The pods continue to run, so the
-//! violations are warnings.
+//! Finds the existing pods that violate the new enforced level of their namespace. The pods continue to run, so the
+//! client gets warnings and no error.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
