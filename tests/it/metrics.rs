@@ -327,7 +327,7 @@ async fn a_scrape_of_all_resources_is_small() {
     let mut wire = server.plain(Protocol::Http1).await;
     // Those of namespaces, definitions and the six of admission, which every write needs, and of quotas once the
     // server has created its own service.
-    let followed = 9;
+    let followed = 13;
     let begun = tokio::time::Instant::now();
     let empty = loop {
         let empty = wire.get("/metrics").await;

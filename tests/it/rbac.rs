@@ -1,4 +1,4 @@
-//! Authorization by roles, with real kubectl: `--authorization-mode=RBAC`.
+//! Authorization by roles, with real kubectl.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,8 +7,6 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::harness::{Kubectl, Protocol, Server};
-
-const RBAC: &[&str] = &["--authorization-mode=RBAC"];
 
 /// Repeats `kubectl auth can-i` until its answer is `expected`: a change takes effect shortly after its write. Fails
 /// after 30 s.
@@ -33,7 +31,7 @@ async fn wait_until_can(kubectl: &Kubectl, arguments: &[&str], expected: bool) {
 
 #[tokio::test]
 async fn a_user_may_do_what_its_roles_allow() {
-    let server = Server::start(RBAC).await;
+    let server = Server::start(&[]).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
     assert_eq!(
         kubectl
@@ -90,7 +88,7 @@ async fn a_user_may_do_what_its_roles_allow() {
 
 #[tokio::test]
 async fn aggregated_roles_have_the_rules_of_others() {
-    let server = Server::start(RBAC).await;
+    let server = Server::start(&[]).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
     kubectl
         .run(&[
@@ -153,7 +151,7 @@ async fn aggregated_roles_have_the_rules_of_others() {
 
 #[tokio::test]
 async fn a_user_cannot_grant_more_than_it_has() {
-    let server = Server::start(RBAC).await;
+    let server = Server::start(&[]).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
     // May write roles and bindings, and read pods.
     let delegate = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "delegate"},
@@ -317,7 +315,7 @@ async fn a_user_cannot_grant_more_than_it_has() {
 
 #[tokio::test]
 async fn a_fresh_service_account_gets_discovery_only() {
-    let server = Server::start(RBAC).await;
+    let server = Server::start(&[]).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
     kubectl.run(&["create", "serviceaccount", "robot"]).await;
     let token = kubectl.run(&["create", "token", "robot"]).await;
@@ -361,7 +359,7 @@ async fn a_fresh_service_account_gets_discovery_only() {
 async fn the_default_policy_is_reconciled_at_the_next_start() {
     let directory = tempfile::tempdir().unwrap();
     let start = async |directory: &Path| {
-        let server = Server::start_in(directory, RBAC).await;
+        let server = Server::start_in(directory, &[]).await;
         let kubectl = Kubectl::new(&server.kubeconfig());
         (server, kubectl)
     };

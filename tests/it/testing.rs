@@ -86,6 +86,11 @@ async fn a_test_may_block_its_thread() {
 #[tokio::test]
 async fn a_token_authenticates_its_user() {
     let server = Server::builder()
+        .manifests(
+            "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: ops}, \
+             roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}, \
+             subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: ops}]}",
+        )
         .token("s3cret,\"", "jane, \"the\" user", &["dev", "ops"])
         .start()
         .await

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use crate::harness::{Identity, Kubectl, PROTOCOLS, Protocol, Scrape, Server, Wire, full, request};
 
-const RBAC: &str = "--authorization-mode=RBAC";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Far longer than any test waits for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -103,7 +102,7 @@ async fn wait_until_allowed(wire: &mut Wire, headers: &[(&str, &str)]) {
 /// Fails with kube-apiserver, where the watch goes on until it times out.
 #[tokio::test]
 async fn watch_ends_when_its_role_binding_is_deleted() {
-    let server = Server::start(&[RBAC]).await;
+    let server = Server::start(&[]).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
     for protocol in PROTOCOLS {
         grant(&kubectl, "--user=jane").await;
@@ -136,7 +135,7 @@ async fn watch_ends_when_its_role_binding_is_deleted() {
 
 #[tokio::test]
 async fn kubectl_prints_why_its_watch_ended() {
-    let server = Server::start(&[RBAC]).await;
+    let server = Server::start(&[]).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
     grant(&kubectl, "--user=jane").await;
     wait_until_allowed(
@@ -166,7 +165,7 @@ async fn kubectl_prints_why_its_watch_ended() {
 
 #[tokio::test]
 async fn watch_ends_when_its_service_account_is_deleted() {
-    let server = Server::start(&[RBAC]).await;
+    let server = Server::start(&[]).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
     kubectl.run(&["create", "serviceaccount", "robot"]).await;
     grant(&kubectl, "--serviceaccount=default:robot").await;
@@ -191,6 +190,9 @@ async fn watch_ends_when_its_token_leaves_the_file() {
     let path = files.path().join("tokens.csv");
     std::fs::write(&path, "t1,ann,u1\nt2,bob,u2\n").unwrap();
     let server = Server::start(&[&format!("--token-auth-file={}", path.display())]).await;
+    for user in ["ann", "bob", "eve"] {
+        server.allow_everything(user).await;
+    }
     let (ann, bob) = (
         [("authorization", "Bearer t1")],
         [("authorization", "Bearer t2")],
@@ -274,6 +276,9 @@ async fn watch_ends_when_its_certificate_expires_or_its_ca_is_removed() {
     };
     write(&[&first, &second], &path);
     let server = Server::start(&[&format!("--client-ca-file={}", path.display())]).await;
+    for user in ["ann", "bob", "eve"] {
+        server.allow_everything(user).await;
+    }
     let long = Duration::from_secs(3600);
     let mut expires = watch_as(&server, &first.client("ann", Duration::from_secs(3))).await;
     let mut removed = watch_as(&server, &first.client("bob", long)).await;

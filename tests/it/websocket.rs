@@ -268,6 +268,7 @@ async fn a_token_may_be_a_subprotocol() {
     std::fs::write(&tokens, "s3cret,jane,u1\n").unwrap();
     let tokens = format!("--token-auth-file={}", tokens.display());
     let server = Server::start(&["--storage=memory", &tokens]).await;
+    server.allow_everything("jane").await;
     let ask = async |protocols: &str| {
         let config = server.kubeconfig_value();
         let stream = tls(server.secure(), &config, None, Protocol::Http1).await;

@@ -56,7 +56,7 @@ pub(in crate::server) struct Flags {
     /// Authorization modes, asked in their order until one allows: `RBAC` (roles and bindings, as in kube-apiserver;
     /// the written kubeconfig is allowed everything), `AlwaysAllow` (every authenticated user may do everything) or
     /// `AlwaysDeny`
-    #[arg(long, value_name = "MODE,...", default_value = "AlwaysAllow", action = ArgAction::Append, help_heading = AUTHORIZATION)]
+    #[arg(long, value_name = "MODE,...", default_value = "RBAC", action = ArgAction::Append, help_heading = AUTHORIZATION)]
     pub authorization_mode: SettingValue,
     /// Directory of the CA, the certificates, the kubeconfig and the embedded store; one process at a time may
     /// use it

@@ -284,7 +284,9 @@ fn authorizer(modes: &[AuthorizationMode]) -> (Arc<dyn Authorizer>, Option<Arc<R
     let of_modes = modes.iter().map(|mode| match mode {
         AuthorizationMode::AlwaysAllow => Arc::new(AllowAuthenticated) as Arc<dyn Authorizer>,
         AuthorizationMode::AlwaysDeny => Arc::new(AlwaysDeny),
-        AuthorizationMode::Rbac => rbac.insert(Arc::new(RbacAuthorizer::new())).clone(),
+        AuthorizationMode::Rbac => rbac
+            .insert(Arc::new(RbacAuthorizer::with_default_policy()))
+            .clone(),
     });
     let mut of_modes: Vec<Arc<dyn Authorizer>> = of_modes.collect();
     let authorizer = match of_modes.len() {

@@ -14,19 +14,27 @@ use crate::tasks::Tasks;
 /// The pause before the creation of the default roles is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts the tasks in `tasks`. The default roles are created once the system namespaces exist. The receiver becomes
-/// true once they are and the authorizer has all roles; until then requests may be refused that will be allowed.
+/// Whether roles take effect.
+pub(super) struct RolesReady {
+    /// Becomes true once the authorizer has all stored roles. It has the default ones from the beginning.
+    pub(super) loaded: watch::Receiver<bool>,
+    /// Becomes true once the default roles are stored too.
+    pub(super) defaults_stored: watch::Receiver<bool>,
+}
+
+/// Starts the tasks in `tasks`. The default roles are created once the system namespaces exist.
 pub(super) fn start(
     registry: &Arc<Registry>,
     authorizer: Arc<RbacAuthorizer>,
     bootstrapped: watch::Receiver<bool>,
     tasks: &Tasks,
-) -> watch::Receiver<bool> {
-    let (complete, has_roles) = watch::channel(false);
+) -> RolesReady {
+    let (complete, loaded) = watch::channel(false);
     let feeding = Arc::clone(registry);
+    let fed = Arc::clone(&authorizer);
     let stop = tasks.token();
     tasks.spawn("rbac-roles", async move {
-        let feed = controllers::feed_authorizer(&feeding, &authorizer, || {
+        let feed = controllers::feed_authorizer(&feeding, &fed, || {
             complete.send_replace(true);
         });
         tokio::select! {
@@ -35,8 +43,9 @@ pub(super) fn start(
             () = feed => {}
         }
     });
-    let (ready, is_ready) = watch::channel(false);
+    let (stored, defaults_stored) = watch::channel(false);
     let registry = Arc::clone(registry);
+    let has_roles = loaded.clone();
     let stop = tasks.token();
     tasks.spawn("rbac-default-policy", async move {
         let create = async {
@@ -46,7 +55,8 @@ pub(super) fn start(
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             until_true(has_roles).await;
-            ready.send_replace(true);
+            authorizer.omit_defaults();
+            stored.send_replace(true);
         };
         tokio::select! {
             biased;
@@ -54,15 +64,18 @@ pub(super) fn start(
             () = create => {}
         }
     });
-    is_ready
+    RolesReady {
+        loaded,
+        defaults_stored,
+    }
 }
 
-/// Returns the readiness check of [`start`]'s result, with upstream's name.
-pub(super) fn check(ready: watch::Receiver<bool>) -> HealthCheck {
+/// Returns the readiness check of [`RolesReady::defaults_stored`], with upstream's name.
+pub(super) fn check(defaults_stored: watch::Receiver<bool>) -> HealthCheck {
     HealthCheck::new("poststarthook/rbac/bootstrap-roles", move || {
-        let is_ready = *ready.borrow();
+        let is_stored = *defaults_stored.borrow();
         async move {
-            match is_ready {
+            match is_stored {
                 true => Ok(()),
                 false => Err("the default roles do not exist yet".to_owned()),
             }

@@ -87,9 +87,9 @@ impl Server {
         ];
         let mut ready = vec![bootstrap_seen.clone()];
         if let Some(rbac) = self.rbac {
-            let has_roles = roles::start(&registry, rbac, bootstrap_seen, &caches);
-            checks.push(roles::check(has_roles.clone()));
-            ready.push(has_roles);
+            let roles = roles::start(&registry, rbac, bootstrap_seen, &caches);
+            checks.push(roles::check(roles.defaults_stored));
+            ready.push(roles.loaded);
         }
 
         reload::start(self.reloads, &caches);

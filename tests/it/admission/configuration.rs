@@ -58,6 +58,7 @@ async fn the_configured_level_of_pod_security_is_enforced_without_labels() {
     kubectl
         .run_with(&apply, &host_pod("p", "kube-system").to_string())
         .await;
+    server.allow_everything("builder").await;
     let as_user = ["create", "--as=builder", "-f", "-"];
     kubectl.run_with(&as_user, &violating).await;
     let class = json!({

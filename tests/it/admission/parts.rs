@@ -211,6 +211,8 @@ async fn expressions_check_the_access_of_a_user(cluster: &Cluster<'_>) {
             {"expression": "!authorizer.path('/metrics').check('get').errored()"},
         ],
     });
+    let robot = "system:serviceaccount:default:robot";
+    cluster.0.allow_everything(robot).await;
     let bindings = [binding("b", "p", json!({}))];
     bind(cluster, &policy("p", validations), &bindings).await;
     let map = |name: &str, a: &str| json!({"metadata": {"name": name}, "data": {"a": a}});

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -184,6 +184,30 @@ impl Server {
     /// A connection without a certificate.
     pub(crate) async fn stranger(&self, protocol: Protocol) -> Wire {
         Wire::secure(self.secure(), &self.kubeconfig_value(), None, protocol).await
+    }
+
+    /// Allows `user` everything, and returns when the authorizer has the change.
+    pub(crate) async fn allow_everything(&self, user: &str) {
+        let mut wire = self.plain(Protocol::Http1).await;
+        let group = "rbac.authorization.k8s.io";
+        let binding = json!({
+            "metadata": {"generateName": "allow-"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        });
+        let path = format!("/apis/{group}/v1/clusterrolebindings");
+        let created = wire.post(&path, &binding).await;
+        assert_eq!(created.status, 201, "{}", created.json());
+        let everything = json!({"verb": "*", "group": "*", "resource": "*"});
+        let review = json!({"spec": {"user": user, "resourceAttributes": everything}});
+        let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let allowed = async {
+            while wire.post(reviews, &review).await.json()["status"]["allowed"] != true {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let within = timeout(PATIENCE, allowed).await;
+        within.expect("the binding takes effect");
     }
 
     /// A connection to the port without authentication.

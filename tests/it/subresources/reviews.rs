@@ -48,22 +48,27 @@ pub(super) async fn kubectl_asks_who_and_what(cluster: &Cluster) {
 
 pub(super) async fn others_are_asked_about(cluster: &Cluster) {
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    let review = |groups: &str| {
+    let review = |user: &str| {
         json!({"spec": {
-            "user": "a-user", "groups": [groups],
+            "user": user, "groups": ["system:authenticated"],
             "resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "default"},
         }})
     };
-    let response = cluster.post(path, &review("system:authenticated")).await;
+    cluster.server.allow_everything("a-user").await;
+    let response = cluster.post(path, &review("a-user")).await;
     assert_eq!(response["kind"], "SubjectAccessReview");
     assert_eq!(response["status"]["allowed"], true, "{response}");
+    let reason = response["status"]["reason"].as_str().unwrap();
+    assert!(
+        reason.contains(r#"ClusterRole "cluster-admin" to User "a-user""#),
+        "{reason}"
+    );
     assert_eq!(response["spec"]["user"], "a-user");
-    let response = cluster.post(path, &review("system:unauthenticated")).await;
-    assert_eq!(response["status"]["allowed"], false, "{response}");
-    assert_eq!(response["status"]["reason"], "a credential is needed");
+    let response = cluster.post(path, &review("another")).await;
+    assert_eq!(response["status"], json!({"allowed": false}));
 
     let local = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
-    let response = cluster.post(local, &review("system:authenticated")).await;
+    let response = cluster.post(local, &review("a-user")).await;
     assert_eq!(response["status"]["allowed"], true, "{response}");
     let message = cluster
         .refused(path, &json!({"spec": {"user": "a-user"}}))

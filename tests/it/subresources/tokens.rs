@@ -22,9 +22,7 @@ async fn status_with(server: &Server, token: &str, protocol: Protocol) -> Status
     let mut wire = server.stranger(protocol).await;
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str())];
-    let answer = wire
-        .send(Method::GET, "/api/v1/namespaces/default", &headers, "")
-        .await;
+    let answer = wire.send(Method::GET, "/api", &headers, "").await;
     answer.status
 }
 
@@ -82,6 +80,12 @@ pub(super) async fn an_account_gets_in_with_its_token(cluster: &Cluster) {
         credential,
         &json!(format!("JTI={}", said["jti"].as_str().expect("a name")))
     );
+    let refused = robot
+        .run_failing(&["get", "namespaces", "--token", token])
+        .await;
+    assert!(refused.contains("namespaces is forbidden"), "{refused}");
+    let user = "system:serviceaccount:default:robot";
+    cluster.server.allow_everything(user).await;
     robot.run(&["get", "namespaces", "--token", token]).await;
 
     for protocol in [Protocol::Http1, Protocol::Http2] {

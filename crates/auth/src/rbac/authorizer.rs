@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -22,6 +22,8 @@ pub struct RbacAuthorizer {
     index: ArcSwap<RoleIndex>,
     /// Locked while they are changed.
     objects: Mutex<RbacObjects>,
+    /// The default policy, which applies as long as its objects may not be stored yet.
+    defaults: ArcSwapOption<RbacObjects>,
     /// Notified after each change.
     subscribers: Mutex<Vec<Weak<Notify>>>,
 }
@@ -30,6 +32,27 @@ impl RbacAuthorizer {
     /// Returns an authorizer without roles.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns an authorizer with the [default policy](super::default_policy), as if the objects that are missing in
+    /// storage were stored, until [`omit_defaults`](Self::omit_defaults) is called. So a new server decides correctly
+    /// before it has created them.
+    pub fn with_default_policy() -> Self {
+        let authorizer = Self {
+            defaults: ArcSwapOption::from_pointee(RbacObjects::default_policy()),
+            ..Self::default()
+        };
+        authorizer.rebuild(&authorizer.objects.lock());
+        authorizer
+    }
+
+    /// Decides by stored objects only, from now on: the default policy has been created.
+    pub fn omit_defaults(&self) {
+        let objects = self.objects.lock();
+        self.defaults.store(None);
+        self.rebuild(&objects);
+        drop(objects);
+        self.notify();
     }
 
     /// Replaces all objects of a kind. Returns the errors of those that are invalid; the others take effect.
@@ -63,11 +86,23 @@ impl RbacAuthorizer {
         let changes = changes.into_iter();
         let errors = changes.filter_map(|change| objects.apply(kind, &change).err());
         let errors = errors.collect();
-        // Stored under the lock, so that an older index never replaces a newer one.
-        self.index.store(Arc::new(RoleIndex::new(&objects)));
+        self.rebuild(&objects);
         drop(objects);
         self.notify();
         errors
+    }
+
+    /// Replaces the index. The caller holds the lock of `objects`, so that an older index never replaces a newer one.
+    fn rebuild(&self, objects: &RbacObjects) {
+        let index = match &*self.defaults.load() {
+            Some(defaults) => {
+                let mut all = objects.clone();
+                all.add_missing(defaults);
+                RoleIndex::new(&all)
+            }
+            None => RoleIndex::new(objects),
+        };
+        self.index.store(Arc::new(index));
     }
 
     fn notify(&self) {

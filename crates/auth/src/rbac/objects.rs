@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::default_policy::{DefaultObject, default_policy};
 use super::policy_rule::PolicyRule;
 
 /// The kinds of `rbac.authorization.k8s.io/v1`.
@@ -98,7 +99,7 @@ struct Role {
 }
 
 /// The parsed objects.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RbacObjects {
     /// Roles, and cluster roles under an empty namespace.
     pub(super) roles: HashMap<Key, Arc<[PolicyRule]>>,
@@ -108,6 +109,49 @@ pub(super) struct RbacObjects {
 }
 
 impl RbacObjects {
+    /// Returns the objects of [`default_policy`].
+    pub(super) fn default_policy() -> Self {
+        let mut objects = Self::default();
+        for DefaultObject {
+            kind,
+            namespace,
+            name,
+            object,
+        } in default_policy()
+        {
+            let object = object.to_string();
+            let change = RbacChange {
+                namespace: &namespace,
+                name: &name,
+                object: Some(object.as_bytes()),
+            };
+            let applied = objects.apply(kind, &change);
+            applied.expect("the generated objects are valid");
+        }
+        objects
+    }
+
+    /// Adds those of `others` whose kind, namespace and name no object has.
+    pub(super) fn add_missing(&mut self, others: &Self) {
+        for (key, rules) in &others.roles {
+            self.roles
+                .entry(key.clone())
+                .or_insert_with(|| rules.clone());
+        }
+        for (bindings, others) in [
+            (
+                &mut self.cluster_role_bindings,
+                &others.cluster_role_bindings,
+            ),
+            (&mut self.role_bindings, &others.role_bindings),
+        ] {
+            for (key, binding) in others {
+                let entry = bindings.entry(key.clone());
+                entry.or_insert_with(|| binding.clone());
+            }
+        }
+    }
+
     /// Removes all objects of a kind.
     pub(super) fn clear(&mut self, kind: RbacKind) {
         match kind {

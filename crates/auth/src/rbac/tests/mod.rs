@@ -323,3 +323,45 @@ fn a_user_must_have_every_part_of_what_he_grants() {
         assert_eq!(found, missing, "{granted}");
     }
 }
+
+/// A new server refused discovery to everybody until it had created the default roles.
+#[tokio::test]
+async fn the_default_policy_applies_until_it_is_stored() {
+    let authorizer = RbacAuthorizer::with_default_policy();
+    let discovery = Attributes {
+        user: Arc::new(UserInfo::authenticated(
+            "jane".into(),
+            String::new(),
+            Vec::new(),
+        )),
+        verb: "get".to_owned(),
+        path: "/api".to_owned(),
+        ..Attributes::default()
+    };
+    let is_allowed = async || authorizer.authorize(&discovery).await.is_allowed();
+    assert!(is_allowed().await);
+    // Storage has none of them yet.
+    for kind in RbacKind::ALL {
+        assert!(authorizer.replace(kind, []).is_empty());
+    }
+    assert!(is_allowed().await);
+    // A stored object counts instead of the default one.
+    let nobody =
+        br#"{"roleRef": {"kind": "ClusterRole", "name": "system:discovery"}, "subjects": []}"#;
+    let binding = |object| RbacChange {
+        namespace: "",
+        name: "system:discovery",
+        object,
+    };
+    let kind = RbacKind::ClusterRoleBinding;
+    assert!(
+        authorizer
+            .change(kind, [binding(Some(&nobody[..]))])
+            .is_empty()
+    );
+    assert!(!is_allowed().await);
+    assert!(authorizer.change(kind, [binding(None)]).is_empty());
+    assert!(is_allowed().await);
+    authorizer.omit_defaults();
+    assert!(!is_allowed().await);
+}
