@@ -14,22 +14,15 @@ use crate::tasks::Tasks;
 /// The pause before the creation of the default roles is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether roles take effect.
-pub(super) struct RolesReady {
-    /// Becomes true once the authorizer has all stored roles. It has the default ones from the beginning.
-    pub(super) loaded: watch::Receiver<bool>,
-    /// Becomes true once the default roles are stored too.
-    pub(super) defaults_stored: watch::Receiver<bool>,
-}
-
-/// Starts the tasks in `tasks`. The default roles are created once the system namespaces exist.
+/// Starts the tasks in `tasks`. The default roles are created once the system namespaces exist. The receiver becomes
+/// true once they are stored and the authorizer has all stored roles; it has the default ones from the beginning.
 pub(super) fn start(
     registry: &Arc<Registry>,
     authorizer: Arc<RbacAuthorizer>,
     bootstrapped: watch::Receiver<bool>,
     tasks: &Tasks,
-) -> RolesReady {
-    let (complete, loaded) = watch::channel(false);
+) -> watch::Receiver<bool> {
+    let (complete, has_roles) = watch::channel(false);
     let feeding = Arc::clone(registry);
     let fed = Arc::clone(&authorizer);
     let stop = tasks.token();
@@ -45,7 +38,6 @@ pub(super) fn start(
     });
     let (stored, defaults_stored) = watch::channel(false);
     let registry = Arc::clone(registry);
-    let has_roles = loaded.clone();
     let stop = tasks.token();
     tasks.spawn("rbac-default-policy", async move {
         let create = async {
@@ -64,13 +56,10 @@ pub(super) fn start(
             () = create => {}
         }
     });
-    RolesReady {
-        loaded,
-        defaults_stored,
-    }
+    defaults_stored
 }
 
-/// Returns the readiness check of [`RolesReady::defaults_stored`], with upstream's name.
+/// Returns the readiness check of [`start`]'s result, with upstream's name.
 pub(super) fn check(defaults_stored: watch::Receiver<bool>) -> HealthCheck {
     HealthCheck::new("poststarthook/rbac/bootstrap-roles", move || {
         let is_stored = *defaults_stored.borrow();

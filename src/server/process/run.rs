@@ -87,9 +87,9 @@ impl Server {
         ];
         let mut ready = vec![bootstrap_seen.clone()];
         if let Some(rbac) = self.rbac {
-            let roles = roles::start(&registry, rbac, bootstrap_seen, &caches);
-            checks.push(roles::check(roles.defaults_stored));
-            ready.push(roles.loaded);
+            let has_default_roles = roles::start(&registry, rbac, bootstrap_seen, &caches);
+            checks.push(roles::check(has_default_roles.clone()));
+            ready.push(has_default_roles);
         }
 
         reload::start(self.reloads, &caches);
