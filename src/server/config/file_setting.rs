@@ -51,3 +51,25 @@ pub(in crate::server) struct CertificateFiles {
     /// The private key, PEM.
     pub key: FileSetting,
 }
+
+/// Returns the pair of files that two settings name; `None` if both are empty.
+///
+/// # Errors
+/// Only one of the two is set.
+pub(super) fn certificate_files(
+    certificate: &SettingValue,
+    key: &SettingValue,
+) -> Result<Option<CertificateFiles>, ConfigError> {
+    let needs = |setting: &SettingValue, other: &SettingValue| {
+        setting.error(format_args!("needs --{} too", other.flag))
+    };
+    match (certificate.non_empty(), key.non_empty()) {
+        (Some(certificate), Some(key)) => Ok(Some(CertificateFiles {
+            certificate: FileSetting::new(certificate),
+            key: FileSetting::new(key),
+        })),
+        (None, None) => Ok(None),
+        (Some(setting), None) => Err(needs(&setting, key)),
+        (None, Some(setting)) => Err(needs(&setting, certificate)),
+    }
+}

@@ -12,4 +12,5 @@ pub(super) mod authorization;
 mod bytes;
 pub(super) mod file_setting;
 pub(super) mod server_config;
+pub(super) mod storage;
 pub(super) mod token_config;

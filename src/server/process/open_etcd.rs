@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::metrics::Metrics;
-use crate::server::config::server_config::EtcdConfig;
 use crate::server::config::setting_value::ConfigError;
+use crate::server::config::storage::EtcdConfig;
 use crate::server::process::open_error::OpenError;
 use crate::storage::Storage;
 

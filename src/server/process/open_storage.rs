@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::metrics::Metrics;
-use crate::server::config::server_config::{DurabilityConfig, StorageConfig};
+use crate::server::config::storage::{DurabilityConfig, StorageConfig};
 use crate::server::envtest::etcd_storage::EnvtestEtcdStorage;
 use crate::server::process::open_error::OpenError;
 use crate::server::process::open_etcd;

@@ -7,6 +7,7 @@ use super::*;
 use crate::server::config::file as config_file;
 use crate::server::config::flags::Spec;
 use crate::server::config::setting_value::{Source, file_key_of, variable_of};
+use crate::server::config::storage::DurabilityConfig;
 
 /// Checks a configuration; flags are `--name=value`, environment variables `NAME=value`, other
 /// lines are from the file.

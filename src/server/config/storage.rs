@@ -1,0 +1,162 @@
+//! The settings of the storage: which back end (`--storage`), and what each needs.
+
+use crate::server::config::file_setting::{CertificateFiles, FileSetting, certificate_files};
+use crate::server::config::flags::Flags;
+use crate::server::config::setting_value::{ConfigError, SettingValue};
+use crate::server::envtest::store::Store;
+
+/// The storage of objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) enum StorageConfig {
+    /// Files in the data directory.
+    Embedded {
+        /// `--durability`
+        durability: DurabilityConfig,
+    },
+    /// The store of another process of this program, which envtest started as `etcd`.
+    EnvtestEtcd {
+        /// `--etcd-servers`
+        servers: Vec<String>,
+        /// The storage that the process provides.
+        store: Store,
+    },
+    /// In memory.
+    Memory,
+    /// In etcd.
+    Etcd(Box<EtcdConfig>),
+}
+
+/// When the embedded store syncs writes to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum DurabilityConfig {
+    /// Before they are acknowledged.
+    Fsync,
+    /// In the background.
+    Interval,
+    /// At exit.
+    None,
+}
+
+/// The etcd client settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) struct EtcdConfig {
+    /// `--etcd-servers`
+    pub servers: Vec<String>,
+    /// `--etcd-prefix`, with a leading and without a trailing slash.
+    pub prefix: String,
+    /// `--etcd-cafile`
+    pub ca: Option<FileSetting>,
+    /// `--etcd-certfile` and `--etcd-keyfile`
+    pub identity: Option<CertificateFiles>,
+}
+
+/// Validates the settings of the storage.
+///
+/// # Errors
+/// A value is invalid, or a setting has no effect with the selected back end.
+pub(super) fn storage(flags: &Flags) -> Result<StorageConfig, ConfigError> {
+    let kind = flags.storage.clone();
+    let setting = flags.durability.clone();
+    let durability = match setting.text.as_str() {
+        "fsync" => DurabilityConfig::Fsync,
+        "interval" => DurabilityConfig::Interval,
+        "none" => DurabilityConfig::None,
+        _ => return Err(setting.error("must be fsync, interval or none")),
+    };
+    // Validated for any storage, so that mistakes are found early.
+    let etcd = etcd(flags)?;
+    match kind.text.as_str() {
+        "embedded" => {
+            refuse_etcd_settings(flags, &kind).map(|()| StorageConfig::Embedded { durability })
+        }
+        "memory" => refuse_etcd_settings(flags, &kind).map(|()| StorageConfig::Memory),
+        "etcd" if etcd.servers.is_empty() => {
+            Err(kind.error("needs --etcd-servers, e.g. --etcd-servers http://127.0.0.1:2379"))
+        }
+        "etcd" => Ok(StorageConfig::Etcd(Box::new(etcd))),
+        _ => Err(kind.error("must be embedded, memory or etcd")),
+    }
+}
+
+/// Rejects etcd settings with another storage, since they would have no effect. They are allowed if
+/// a stronger layer selects the storage: `--storage memory` may override a file with etcd settings.
+fn refuse_etcd_settings(flags: &Flags, kind: &SettingValue) -> Result<(), ConfigError> {
+    let only_etcd = [
+        &flags.etcd_servers,
+        &flags.etcd_cafile,
+        &flags.etcd_certfile,
+        &flags.etcd_keyfile,
+    ];
+    match only_etcd
+        .into_iter()
+        .filter_map(|value| value.non_empty())
+        .find(|setting| setting.source >= kind.source)
+    {
+        Some(setting) => Err(setting.error(format_args!(
+            "is for --storage etcd, but storage is {}: add `--storage etcd` or remove it",
+            kind.text
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn etcd(flags: &Flags) -> Result<EtcdConfig, ConfigError> {
+    let setting = flags.etcd_servers.clone();
+    let servers: Vec<String> = setting
+        .text
+        .split(',')
+        .map(|server| server.trim().to_owned())
+        .filter(|server| !server.is_empty())
+        .collect();
+    if let Some(wrong) = servers.iter().find(|server| !is_endpoint(server)) {
+        return Err(setting.error(format_args!(
+            "{wrong:?} is not an endpoint: write http://HOST:PORT or https://HOST:PORT"
+        )));
+    }
+    let ca = flags.etcd_cafile.non_empty().map(FileSetting::new);
+    let identity = certificate_files(&flags.etcd_certfile, &flags.etcd_keyfile)?;
+    let plain = servers.iter().find(|server| server.starts_with("http://"));
+    if let (Some(server), Some(file)) = (
+        plain,
+        ca.as_ref()
+            .or(identity.as_ref().map(|files| &files.certificate)),
+    ) {
+        return Err(file.error(format_args!(
+            "is for TLS, but --etcd-servers has {server:?}: write https:// or remove the file"
+        )));
+    }
+    Ok(EtcdConfig {
+        servers,
+        prefix: etcd_prefix(&flags.etcd_prefix)?,
+        ca,
+        identity,
+    })
+}
+
+/// Returns true for a URL, or `host:port`, whose scheme the TLS files then imply.
+fn is_endpoint(server: &str) -> bool {
+    let url = match server.contains("://") {
+        true => server.to_owned(),
+        false => format!("http://{server}"),
+    };
+    let Ok(uri) = url.parse::<http::Uri>() else {
+        return false;
+    };
+    let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    let bare = uri.path() == "/" && uri.query().is_none();
+    scheme && bare && uri.host().is_some_and(|host| !host.is_empty()) && uri.port_u16().is_some()
+}
+
+/// Normalizes the prefix: as upstream, a leading slash is optional and a trailing one is ignored.
+fn etcd_prefix(setting: &SettingValue) -> Result<String, ConfigError> {
+    let path = setting.text.trim_matches('/');
+    let sound = path
+        .split('/')
+        .all(|segment| !matches!(segment, "" | "." | ".."));
+    if !sound {
+        return Err(
+            setting.error("must be a path such as /registry, without empty or dot segments")
+        );
+    }
+    Ok(format!("/{path}"))
+}
