@@ -7,16 +7,12 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use tokio::time::Instant;
 
+use crate::endpoints::route::is_first_segment;
 use crate::request::query::Query;
 use crate::request::request_info::{InvalidPath, RequestInfo, Verb};
 use crate::response::guarded_body::GuardedBody;
 use crate::state::HttpState;
 use watchet_metrics::{GaugeGuard, RequestLabels, RequestMetrics, RequestScope};
-
-/// Non-resource paths with their own label value; all others share one.
-const DOCUMENTS: [&str; 9] = [
-    "api", "apis", "healthz", "livez", "metrics", "openapi", "readyz", "version", "",
-];
 
 /// Records the metrics of a request when dropped.
 #[derive(Debug)]
@@ -105,7 +101,7 @@ fn labels(
         }
         Ok(RequestInfo::NonResource(segments)) => {
             let first = segments.first().map_or("", String::as_str);
-            if DOCUMENTS.contains(&first) {
+            if is_first_segment(first) {
                 labels.subresource = format!("/{first}");
             }
         }

@@ -1,4 +1,5 @@
-//! Routes requests for documents by their path: discovery, OpenAPI, the version, the keys of service account tokens.
+//! The paths that are not about objects; and routes requests for documents by them: discovery, OpenAPI, the version, the
+//! keys of service account tokens.
 
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -17,6 +18,29 @@ use crate::request::query::Query;
 use crate::response::document::{json_response, pretty_response, response};
 use crate::response::ordered::{DISCOVERY, Ordered};
 use crate::state::HttpState;
+
+/// The paths that are not about objects, except those that depend on the served resources and the health checks: `/`
+/// lists them. Their first segments are values of a metric's label.
+const PATHS: &[&str] = &[
+    "/.well-known/openid-configuration",
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openid/v1/jwks",
+    "/readyz",
+    "/version",
+];
+
+/// Returns true if `segment` is the first one of a path that is not about objects; that of `/` is empty.
+pub(crate) fn is_first_segment(segment: &str) -> bool {
+    let begins = |path: &&str| path.split('/').nth(1) == Some(segment);
+    segment.is_empty() || PATHS.iter().any(begins)
+}
 
 /// Serves the document of a path.
 ///
@@ -121,5 +145,20 @@ fn root(state: &HttpState) -> Value {
     let checks = state.config.checks.iter().map(|c| c.name().to_owned());
     let mut names: Vec<String> = checks.collect();
     names.extend(["ping", "shutdown"].map(str::to_owned));
-    discovery::root_paths(&state.registry.resources(), &names)
+    discovery::root_paths(PATHS, &state.registry.resources(), &names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_segments_are_those_of_the_paths() {
+        for known in ["", "api", "apis", "openid", ".well-known", "livez"] {
+            assert!(is_first_segment(known), "{known}");
+        }
+        for unknown in ["ap", "jwks", "v1", "healthz2"] {
+            assert!(!is_first_segment(unknown), "{unknown}");
+        }
+    }
 }

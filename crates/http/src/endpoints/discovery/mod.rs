@@ -294,27 +294,17 @@ pub(crate) fn aggregated_response(document: &Value, request: &HeaderMap) -> Resp
     answer
 }
 
-/// Returns the document of `/`: the paths of documents and health checks, without those of single
-/// caches, which change.
-pub(crate) fn root_paths(resources: &[Arc<Resource>], health_checks: &[String]) -> Value {
-    let mut paths: Vec<String> = [
-        "/.well-known/openid-configuration",
-        "/api",
-        "/api/v1",
-        "/apis",
-        "/version",
-        "/openapi/v2",
-        "/openapi/v3",
-        "/openid/v1/jwks",
-    ]
-    .map(str::to_owned)
-    .to_vec();
+/// Returns the document of `/`: `fixed` and the paths of groups and health checks, without those of single caches, which
+/// change.
+pub(crate) fn root_paths(
+    fixed: &[&str],
+    resources: &[Arc<Resource>],
+    health_checks: &[String],
+) -> Value {
+    let mut paths: Vec<String> = fixed.iter().map(|&path| path.to_owned()).collect();
     for (group, versions) in groups(resources) {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
-    }
-    for endpoint in ["healthz", "livez", "metrics", "readyz"] {
-        paths.push(format!("/{endpoint}"));
     }
     paths.extend(health_checks.iter().map(|name| format!("/readyz/{name}")));
     paths.sort_unstable();
