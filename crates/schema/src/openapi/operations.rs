@@ -103,6 +103,11 @@ const SELECT: &[Parameter] = &[
         "A watch starts with the current state as ADDED events, followed by a bookmark.",
     ),
     parameter(
+        "shardSelector",
+        "string",
+        "Selects objects by ranges of the hash of their uid or namespace, for example shardRange(object.metadata.uid, '0x0', '0x8000000000000000').",
+    ),
+    parameter(
         "timeoutSeconds",
         "integer",
         "Limits the duration of a list or watch.",

@@ -237,6 +237,9 @@ fn extensions_for_clients() {
         "listAppsV1DeploymentForAllNamespaces"
     );
     assert!(all["post"].is_null(), "writes require a namespace");
+    // Upstream's document has shardSelector although the feature is alpha; it was missing here.
+    let selects = all["get"]["parameters"].as_array().expect("parameters");
+    assert!(selects.iter().any(|p| p["name"] == "shardSelector"));
 }
 
 #[test]
