@@ -7,6 +7,7 @@ use super::exposition::{Exposition, Family, Kind, Label};
 use super::value::Histogram;
 
 /// A family of a table: the same metric of each item.
+#[derive(Debug)]
 pub struct ItemFamily<T> {
     name: &'static str,
     kind: Kind,
@@ -24,6 +25,7 @@ pub trait MetricItem {
 }
 
 /// The samples of one item in one family.
+#[derive(Debug)]
 pub struct Samples<'a, 'f> {
     family: &'a mut Family<'f>,
     item: &'a [Label<'a>],

@@ -40,6 +40,15 @@ pub struct Config<T: KubeObject, L, P> {
     pub backoff: Backoff,
 }
 
+impl<T: KubeObject, L, P> fmt::Debug for Config<T, L, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("resync", &self.resync)
+            .field("backoff", &self.backoff)
+            .finish_non_exhaustive()
+    }
+}
+
 /// When a queue resyncs all known objects.
 pub struct Resync {
     period: watch::Receiver<Duration>,
