@@ -1,5 +1,20 @@
 //! Data types of the API: objects, keys, resourceVersions, watch events, selectors, request options
 //! and `Status`. Plain data and parsing, without storage, cache or HTTP.
+//!
+//! ```
+//! use watchet_api::{ColumnSet, EventType, LabelSelector, Object, ObjectKey, ResourceVersion};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let stored = br#"{"kind":"Pod","metadata":{"name":"web-0","labels":{"app":"web"}}}"#;
+//! let (key, version) = (ObjectKey::new(Some("shop"), "web-0"), ResourceVersion::new(7));
+//! let pod = Object::decode(key, version, EventType::Added, stored, &ColumnSet::default())?;
+//!
+//! let selector: LabelSelector = "app in (web, api)".parse()?;
+//! assert!(pod.is_selected_by(&selector));
+//! assert!(pod.json_frame(EventType::Modified).starts_with(br#"{"type":"MODIFIED","object":{"#));
+//! # Ok(())
+//! # }
+//! ```
 
 mod audit;
 mod columns;

@@ -8,6 +8,50 @@
 //!                                                                      ▼            ▼
 //!                          CacheWatcher ◀─ Inbox ◀─ Dispatcher (a cursor)     CatchUp reads
 //! ```
+//!
+//! # Example
+//!
+//! `examples/toy_store.rs` implements `Storage` for a store of its own; here it is one in memory.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use watchet_api::{ListOptions, SelectionPredicate, StorageKey};
+//! use watchet_cacher::{CachedResource, Cacher, CacherConfig, WatchItem};
+//! use watchet_metrics::Metrics;
+//! use watchet_storage::{Expect, Put, Storage as _, memory::Memory};
+//! use watchet_tasks::Tasks;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (tasks, metrics) = (Tasks::new(), Metrics::new());
+//! let storage = Memory::new(Duration::from_secs(300))?;
+//! let prefix = StorageKey::new("/configmaps/")?;
+//! let key = prefix.join("default/settings")?;
+//! let value = r#"{"metadata":{"name":"settings","namespace":"default"}}"#.into();
+//! storage.put(Put { key, value, expect: Expect::Absent, ttl: None }).await?;
+//!
+//! let resource = CachedResource {
+//!     name: "configmaps".to_owned(),
+//!     namespaced: true,
+//!     prefix,
+//!     columns: Arc::default(),
+//!     triggers: Vec::new(),
+//!     metrics: metrics.resource("", "configmaps"),
+//!     transform: None,
+//! };
+//! let cacher = Cacher::start(resource, storage, &tasks, CacherConfig::default());
+//! let all = SelectionPredicate::default();
+//! let list = cacher.list(&all, &ListOptions::default()).await?;
+//! assert_eq!(list.items[0].key().as_str(), "default/settings");
+//!
+//! let mut watch = cacher.watch(all, &ListOptions::default()).await?;
+//! let items = watch.next().await.expect("the watch is open");
+//! assert!(matches!(&items[..], [WatchItem::Initial(_)]));
+//! # tasks.drain(Duration::from_secs(10)).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod backfill;
 mod cache_watcher;

@@ -1,7 +1,7 @@
 //! The client library: a local, indexed copy of a collection of any Kubernetes server, and handlers
 //! that are notified of its changes. It uses the same [`Reflector`](watchet_reflector) as the
 //! server's caches, with HTTP as the source and a `DeltaFifo` as the store. It does not depend on
-//! the server's modules.
+//! the server's modules. [`SharedInformerFactory`] is where a program begins; its documentation has an example.
 //!
 //! ```text
 //!                        Controller

@@ -1,5 +1,7 @@
 //! The part shared by the server and the informer: `Reflector` lists and watches a source and
 //! updates a store; `Indexer` holds objects by key and by indexed values.
+//!
+//! The examples of [`Reflector`] and [`Indexer`] are complete programs.
 
 mod backoff;
 mod indexer;

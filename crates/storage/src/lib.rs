@@ -16,6 +16,35 @@
 //!    order, or fails with [`StorageError::Compacted`]; there is no gap. A batch contains all of a
 //!    revision's changes of the prefix or none.
 //! 3. A list is the state at exactly the revision that it returns.
+//!
+//! # Example
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use futures_util::StreamExt as _;
+//! use watchet_api::StorageKey;
+//! use watchet_storage::memory::Memory;
+//! use watchet_storage::{Expect, Outcome, Put, Storage as _};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Memory::new(Duration::from_secs(300))?;
+//! let prefix = StorageKey::new("/configmaps/")?;
+//! let mut watch = store.watch(&prefix, store.current_revision().await?).await?;
+//!
+//! let key = prefix.join("default/settings")?;
+//! let create = Put { key, value: "{}".into(), expect: Expect::Absent, ttl: None };
+//! let Outcome::Done(revision) = store.put(create.clone()).await? else {
+//!     panic!("the key did not exist");
+//! };
+//! assert_eq!(store.put(create).await?, Outcome::Refused(None));
+//!
+//! let batch = watch.batches.next().await.expect("the watch is open")?;
+//! assert!(batch.events[0].is_create());
+//! assert_eq!(batch.events[0].revision, revision);
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod embedded;
 #[cfg(feature = "etcd")]
@@ -212,7 +241,7 @@ pub enum StorageError {
 /// A revisioned store.
 #[async_trait]
 pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
-    /// Returns `embedded`, `memory` or `etcd`.
+    /// Returns the name of the back end for logs, such as `embedded`.
     fn name(&self) -> &'static str;
 
     /// Returns the latest value of `key` and the store's revision at the time. Linearizable.
