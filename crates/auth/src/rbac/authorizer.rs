@@ -34,7 +34,7 @@ impl RbacAuthorizer {
         Self::default()
     }
 
-    /// Returns an authorizer with the [default policy](super::default_policy), as if the objects that are missing in
+    /// Returns an authorizer with the [default policy](super::default_policy()), as if the objects that are missing in
     /// storage were stored, until [`omit_defaults`](Self::omit_defaults) is called. So a new server decides correctly
     /// before it has created them.
     pub fn with_default_policy() -> Self {
