@@ -21,6 +21,8 @@
 //! # }
 //! ```
 //!
+//! [`Server::kubeconfig_as`] tests an operator under the roles that it ships.
+//!
 //! A program in another process or language uses [`Server::kubeconfig_path`] as its `KUBECONFIG`.
 
 mod host;

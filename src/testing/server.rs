@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::testing::host::{Host, ServerPlan, StartError, StopError};
 use crate::testing::manifests;
 
@@ -65,6 +67,42 @@ impl Server {
         &self.kubeconfig
     }
 
+    /// Returns a kubeconfig that acts as `user`, a member of `groups`, as `kubectl --as` does. So an operator is tested
+    /// under the roles that it ships: [`Builder::manifests`] creates them, and everything else is a 403. The groups of a
+    /// service account (`system:serviceaccount:NAMESPACE:NAME`) are added if `groups` is empty.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// use k8s_openapi::api::core::v1::Secret;
+    /// use kube::config::{KubeConfigOptions, Kubeconfig};
+    /// use watchet::testing::Server;
+    ///
+    /// let server = Server::start().await?;
+    /// let kubeconfig = server.kubeconfig_as("system:serviceaccount:shop:operator", &[]);
+    /// let kubeconfig = Kubeconfig::from_yaml(&kubeconfig)?;
+    /// let options = KubeConfigOptions::default();
+    /// let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    /// let secrets: kube::Api<Secret> = kube::Api::all(kube::Client::try_from(config)?);
+    /// let forbidden = secrets.list(&Default::default()).await.unwrap_err();
+    /// assert!(forbidden.to_string().contains("secrets is forbidden"));
+    /// server.stop().await?;
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If the kubeconfig of the server is not JSON, which is a bug.
+    pub fn kubeconfig_as(&self, user: &str, groups: &[&str]) -> String {
+        let config = serde_json::from_str::<Value>(&self.kubeconfig);
+        let mut config = config.expect("the kubeconfig of a server is JSON");
+        let credential = &mut config["users"][0]["user"];
+        credential["as"] = user.into();
+        credential["as-groups"] = groups.into();
+        format!("{config:#}\n")
+    }
+
     /// Returns the path of the file with [`Self::kubeconfig`]. A temporary directory is removed
     /// with the server.
     pub fn kubeconfig_path(&self) -> &Path {
@@ -111,7 +149,7 @@ impl Builder {
         self
     }
 
-    /// Creates these objects before the server is ready: YAML (or JSON) documents, definitions
+    /// Creates these objects before the server is ready (roles take effect some milliseconds later): YAML (or JSON) documents, definitions
     /// before their objects. Existing objects, in a given directory or in etcd, are merged with a
     /// patch.
     pub fn manifests(mut self, yaml: impl Into<String>) -> Self {

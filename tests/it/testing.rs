@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{ListParams, Patch, PatchParams, WatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt as _};
 use serde_json::json;
@@ -117,6 +117,52 @@ async fn a_token_authenticates_its_user() {
         matches!(&refused, kube::Error::Api(status) if status.code == 401),
         "{refused}"
     );
+    server.stop().await.unwrap();
+}
+
+const OPERATOR: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: operator, namespace: shop}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: operator, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: operator}
+subjects:
+- {kind: ServiceAccount, name: operator, namespace: shop}
+"#;
+
+/// An operator that works in a test with every permission may fail in a cluster.
+#[tokio::test]
+async fn an_operator_runs_under_the_roles_that_it_ships() {
+    let server = Server::builder().manifests(OPERATOR).start().await.unwrap();
+    let kubeconfig = server.kubeconfig_as("system:serviceaccount:shop:operator", &[]);
+    let kubeconfig = Kubeconfig::from_yaml(&kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let client = Client::try_from(config.unwrap()).unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "shop");
+    let allowed = async { while maps.list(&ListParams::default()).await.is_err() {} };
+    timeout(PATIENCE, allowed)
+        .await
+        .expect("the binding takes effect");
+    let new: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "new"}})).unwrap();
+    maps.create(&PostParams::default(), &new).await.unwrap();
+    let is_forbidden = |error: kube::Error| match error {
+        kube::Error::Api(status) => status.code == 403,
+        _ => false,
+    };
+    let deleted = maps.delete("new", &DeleteParams::default()).await;
+    assert!(is_forbidden(deleted.unwrap_err()));
+    let elsewhere: Api<ConfigMap> = Api::namespaced(client, "default");
+    let listed = elsewhere.list(&ListParams::default()).await;
+    assert!(is_forbidden(listed.unwrap_err()));
     server.stop().await.unwrap();
 }
 
