@@ -343,7 +343,7 @@ async fn a_scrape_of_all_resources_is_small() {
     };
     let bytes = empty.body.len();
     assert!(
-        bytes < 60_000 + followed * 13_000,
+        bytes < 60_000 + followed * 16_000,
         "{bytes} bytes before anything was asked"
     );
     let groups = wire.get("/apis").await.json();

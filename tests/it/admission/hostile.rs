@@ -86,7 +86,7 @@ async fn thousands_of_managers(cluster: &Cluster<'_>) {
         })
     };
     let mut body = map("managed");
-    body["metadata"]["managedFields"] = (0..20_000).map(entry).collect();
+    body["metadata"]["managedFields"] = (0..15_000).map(entry).collect();
     let made = cluster.post(MAPS, &body).await.ok(201);
     let entries = made["metadata"]["managedFields"].as_array();
     let count = entries.map(Vec::len);

@@ -34,7 +34,7 @@ impl AdmissionPlugin for PersistentVolumeClaimResize {
         if size(new) <= size(old) {
             return Ok(());
         }
-        if old["status"]["phase"] != "RequestsOrLimits" {
+        if old["status"]["phase"] != "Bound" {
             let why = "Only bound persistent volume claims can be expanded";
             return Err(attributes.forbidden(why));
         }
@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn claims_grow_where_their_class_allows_it() {
-        let bound = |class, size| claim(class, size, "RequestsOrLimits");
+        let bound = |class, size| claim(class, size, "Bound");
         let same = claim("fixed", "1Gi", "Pending");
         check(same, claim("fixed", "1024Mi", "Pending"), None).await;
         check(bound("grows", "1Gi"), bound("grows", "2Gi"), None).await;

@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::objects::{InvalidRbacObject, RbacChange, RbacKind, RbacObjects};
+use super::kind::RbacKind;
+use super::objects::{InvalidRbacObject, RbacChange, RbacObjects};
 use super::policy_rule::PolicyRule;
 use super::role_index::RoleIndex;
 use crate::attributes::Attributes;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::objects::RbacKind;
+use super::kind::RbacKind;
 
 /// Generated from upstream's by `scripts/type-tables`: one JSON object in a line.
 const POLICY: &str = include_str!("default_policy.txt");

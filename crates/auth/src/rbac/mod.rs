@@ -42,6 +42,8 @@
 // In reading order.
 mod policy_rule;
 
+mod kind;
+
 mod objects;
 
 mod role_index;
@@ -58,5 +60,6 @@ mod tests;
 pub use authorizer::RbacAuthorizer;
 pub use coverage::missing_rules;
 pub use default_policy::{DefaultObject, default_policy};
-pub use objects::{InvalidRbacObject, RbacChange, RbacKind};
+pub use kind::RbacKind;
+pub use objects::{InvalidRbacObject, RbacChange};
 pub use policy_rule::PolicyRule;

@@ -371,7 +371,7 @@ fn size(value: &Value) -> usize {
 /// Returns the 503 for an object whose type is not known yet.
 fn no_type(kind: &str) -> AdmissionError {
     let message = format!(
-        "Resource kind {kind} not matched_policy. There can be a delay between when CustomResourceDefinitions are \
+        "Resource kind {kind} not found. There can be a delay between when CustomResourceDefinitions are \
          created and when they are available."
     );
     AdmissionError::Denied(Box::new(Status::failure(

@@ -346,7 +346,7 @@ async fn the_default_policy_applies_until_it_is_stored() {
     }
     assert!(is_allowed().await);
     // A stored object counts instead of the default one.
-    let nobody =
+    let without_subjects =
         br#"{"roleRef": {"kind": "ClusterRole", "name": "system:discovery"}, "subjects": []}"#;
     let binding = |object| RbacChange {
         namespace: "",
@@ -356,7 +356,7 @@ async fn the_default_policy_applies_until_it_is_stored() {
     let kind = RbacKind::ClusterRoleBinding;
     assert!(
         authorizer
-            .change(kind, [binding(Some(&nobody[..]))])
+            .change(kind, [binding(Some(&without_subjects[..]))])
             .is_empty()
     );
     assert!(!is_allowed().await);
