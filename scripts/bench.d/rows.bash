@@ -1,14 +1,14 @@
-# The rows of the table: which load each is, of which size. Sourced by scripts/bench. What is to be reached
-# stands in goals.tsv, by the same names.
+# The rows of the table: the load and the size of each. Sourced by scripts/bench. goals.tsv has the goals, under the
+# same names.
 # shellcheck shell=bash
 
-# row NAME VALUE: puts a value into the present column.
+# row NAME VALUE: adds a value to the table, in the column $column.
 row() {
     printf '%s\t%s\t%s\n' "$column" "$1" "$2" >>"$work/results.tsv"
     printf '%-10s %-62s %s\n' "$column" "$1" "$2" >&2
 }
 
-# medians LINES NAME...: puts the median of each field of the lines into the row of its name.
+# medians LINES NAME...: adds the median of the n-th field of all LINES to the row of the n-th NAME.
 medians() {
     local lines=$1 field=0 name
     shift
@@ -19,8 +19,8 @@ medians() {
     done
 }
 
-# measure "KEY=ROW ..." ARGUMENTS...: runs a load as often as asked for and puts the median of each KEY
-# of its report into its ROW. RUN in an argument is the number of the run.
+# measure "KEY=ROW ..." ARGUMENTS...: runs `watchet bench ARGUMENTS` BENCH_RUNS times and adds the median of each KEY of
+# the reports to its ROW. RUN in an argument is replaced by the number of the run.
 measure() {
     local prints=() names=() lines="" run item
     while IFS= read -r item; do
@@ -37,7 +37,7 @@ measure() {
     medians "$lines" "${names[@]}"
 }
 
-# once COMMAND...: with one run.
+# once COMMAND...: runs COMMAND with a single run per measurement.
 once() {
     local runs=1
     "$@"
@@ -57,14 +57,14 @@ list_rows() {
 }
 idle_row="rss_kib_per_watcher=watch, idle, a connection each: KiB per watcher"
 
-watchers=$(part 1000)
-pods=$(part 50000)
-steady=(--watchers "$watchers" --events "$(part 500)" --rate 50)
-burst=(--watchers "$watchers" --events "$(part 300)" --rate 4000 --writers 8)
-# The least that processes measure is a hundredth of a second: requests that cost little are many.
-often=$(part 5000)
+watchers=$(scaled 1000)
+pods=$(scaled 50000)
+steady=(--watchers "$watchers" --events "$(scaled 500)" --rate 50)
+burst=(--watchers "$watchers" --events "$(scaled 300)" --rate 4000 --writers 8)
+# Linux counts the CPU time of a process in hundredths of a second, so cheap requests are repeated often.
+cheap_requests=$(scaled 5000)
 
-# The floor knows no TLS and no versions, so it is the same for several rows.
+# The floor has neither TLS nor versions, so one figure is used for several rows.
 measure_floor() {
     column=floor
     measure "$(watch_rows; watch_rows ", plain")" floor watch "${steady[@]}"
@@ -74,8 +74,7 @@ measure_floor() {
         floor list --count "$pods" --size 3000 --requests 20
 }
 
-# measure_starts STORAGE: of a server that holds nothing, with certificates to be made, and with those of
-# the last time.
+# measure_starts STORAGE: starts a server without objects, once without certificates and once with existing ones.
 measure_starts() {
     local lines="" firsts="" run
     for ((run = 1; run <= runs; run++)); do
@@ -89,7 +88,7 @@ measure_starts() {
             start_etcd
         fi
         launch "$1"
-        ask /api/v1/namespaces
+        check_get /api/v1/namespaces
         lines+="$ready_ms $(since "$began") $(server_rss_mb)"$'\n'
     done
     medians "$firsts" "first start, certificates made: ms until ready"
@@ -97,10 +96,10 @@ measure_starts() {
         "empty start: resident MB"
 }
 
-# Memory that was used and freed is used again, so each of these needs a server of its own.
+# Each measurement of memory has a server of its own, because a process reuses memory that it has freed.
 measure_idle() {
     local many
-    many=$(part 10000)
+    many=$(scaled 10000)
     fresh_server "$1"
     once measure "$idle_row" watch --watchers "$watchers" --events 0 --pid "$server"
     fresh_server "$1"
@@ -109,7 +108,7 @@ measure_idle() {
 }
 
 measure_watches() {
-    local pid=(--pid "$server") selective=(watch --mode selective --events "$often" --rate 500)
+    local pid=(--pid "$server") selective=(watch --mode selective --events "$cheap_requests" --rate 500)
     measure "$(watch_rows)" watch "${steady[@]}" "${pid[@]}"
     measure "$(watch_rows ", plain")" \
         watch "${steady[@]}" --server "$plain" --http 1.1 "${pid[@]}"
@@ -121,23 +120,23 @@ measure_watches() {
         "${selective[@]}" --watchers "$watchers" "${pid[@]}"
 }
 
-# The same number of deliveries a second for all, so that what is written together is as much.
+# All rows have the same number of deliveries per second, so that a write contains the same number of events.
 measure_watch_growth() {
     local cpu=cpu_us_per_event pid=(--pid "$server") shared
     local few=(--events 3000 --rate 500) more=(--events 300 --rate 50) most=(--events 30 --rate 5)
     shared=$(((watchers + 99) / 100))
     measure "$cpu=growth, 100 watchers: CPU us per delivered event" \
-        watch --watchers "$(part 100)" "${few[@]}" "${pid[@]}"
+        watch --watchers "$(scaled 100)" "${few[@]}" "${pid[@]}"
     measure "$cpu=growth, 1,000 watchers: CPU us per delivered event" \
         watch --watchers "$watchers" "${more[@]}" "${pid[@]}"
     measure "$cpu=growth, 1,000 watchers, 100 a connection: CPU us per delivered event" \
         watch --watchers "$watchers" --connections "$shared" "${more[@]}" "${pid[@]}"
-    shared=$((($(part 10000) + 99) / 100))
+    shared=$((($(scaled 10000) + 99) / 100))
     measure "$cpu=growth, 10,000 watchers, 100 a connection: CPU us per delivered event" \
-        watch --watchers "$(part 10000)" --connections "$shared" "${most[@]}" "${pid[@]}"
+        watch --watchers "$(scaled 10000)" --connections "$shared" "${most[@]}" "${pid[@]}"
     # A delivery is one event sent to one watcher; the time is from the first write to the last delivery.
     measure "deliveries_per_s=burst without a pause: deliveries per second, none lost" \
-        watch --watchers "$watchers" --events "$(part 1500)" --rate 0 --writers 64 "${pid[@]}"
+        watch --watchers "$watchers" --events "$(scaled 1500)" --rate 0 --writers 64 "${pid[@]}"
 }
 
 measure_lists() {
@@ -153,19 +152,19 @@ latency_us_complete.p99=$name of all pods by 10 concurrent clients: p99 us" \
             storm pods --clients 10 --by "$name" "${pid[@]}"
     done
     measure "$cpu=list, label selector that matches none: CPU ms" \
-        "${lists[@]}" "$(part 200)" --label-selector tier=none "${pid[@]}"
+        "${lists[@]}" "$(scaled 200)" --label-selector tier=none "${pid[@]}"
     measure "$cpu=list by spec.nodeName, 50 pods: CPU ms" \
-        "${lists[@]}" "$often" --field-selector spec.nodeName=node-7 "${pid[@]}"
-    measure "$cpu=list limit=500: CPU ms" "${lists[@]}" "$(part 500)" --limit 500 "${pid[@]}"
+        "${lists[@]}" "$cheap_requests" --field-selector spec.nodeName=node-7 "${pid[@]}"
+    measure "$cpu=list limit=500: CPU ms" "${lists[@]}" "$(scaled 500)" --limit 500 "${pid[@]}"
     measure "$cpu=get, consistent: CPU ms" \
-        get pods --count "$pods" --requests "$(part 20000)" "${pid[@]}"
+        get pods --count "$pods" --requests "$(scaled 20000)" "${pid[@]}"
 }
 
-# measure_pods STORAGE: what needs all pods: their memory, lists, and a restart.
+# measure_pods STORAGE: the measurements with all pods: memory, lists and restarts.
 measure_pods() {
     local before bytes
     fresh_server "$1"
-    # Opens the cache of pods, so that what is measured is what the pods need.
+    # Starts the cache of pods, so that the difference is the memory of the pods only.
     before=$("$binary" bench list pods --requests 1 --pid "$server" --print rss_bytes_after)
     bytes=$("$binary" bench fill pods --count "$pods" --size 3000 \
         --nodes $((pods > 50 ? pods / 50 : 1)) --pid "$server" --print rss_bytes_after)
@@ -176,14 +175,14 @@ measure_pods() {
     measure_restart "$1"
 }
 
-# measure_restart STORAGE: of the server that holds the pods. A list that is consistent, selects nothing
-# and has no limit is answered by the cache alone, and waits for it.
+# measure_restart STORAGE: restarts the server that has the pods. Only the cache answers a consistent list without a
+# limit, so the list waits until the cache is filled; its selector matches no pod.
 measure_restart() {
     local lines="" run items
     for ((run = 1; run <= runs; run++)); do
         halt_server
         launch "$1"
-        ask "/api/v1/pods?labelSelector=tier%3Dnone"
+        check_get "/api/v1/pods?labelSelector=tier%3Dnone"
         lines+="$ready_ms $(since "$began") $(server_cpu_s)"$'\n'
     done
     items=$("$binary" bench list pods --resource-version 0 --requests 1 --print items)
@@ -196,29 +195,29 @@ measure_restart() {
         "restart with the pods: CPU s until the cache answers"
 }
 
-# Of a type that has so many objects before: changes of others, whose number stays the same.
+# measure_writes_at COUNT: changes 500 other config maps while COUNT of them exist.
 measure_writes_at() {
-    local churn=(churn --watchers 0 --objects 500 --size 300 --operations "$(part 20000)")
+    local churn=(churn --watchers 0 --objects 500 --size 300 --operations "$(scaled 20000)")
     measure "cpu_ms_per_operation=growth, $1 objects: CPU ms per update" \
         "${churn[@]}" --mix update=1 --pid "$server"
     measure "cpu_ms_per_operation=growth, $1 objects: CPU ms per create or delete" \
         "${churn[@]}" --mix delete=1 --pid "$server"
 }
 
-# Only the embedded store is ours: what a larger one costs in etcd is etcd's.
+# Embedded store only: with etcd, the cost of a larger store is etcd's.
 measure_write_growth() {
     local fill=(fill configmaps --size 300 --connections 64) rate
     fresh_server embedded
-    "$binary" bench "${fill[@]}" --namespace grow-1 --count "$(part 1000)" --print requests >/dev/null
+    "$binary" bench "${fill[@]}" --namespace grow-1 --count "$(scaled 1000)" --print requests >/dev/null
     measure_writes_at 1,000
-    rate=$("$binary" bench "${fill[@]}" --namespace grow-2 --count "$(part 99000)" \
+    rate=$("$binary" bench "${fill[@]}" --namespace grow-2 --count "$(scaled 99000)" \
         --print requests_per_s)
     measure_writes_at 100,000
     if [ "$scale" -lt 100 ]; then
         return
     fi
     if ! awk -v rate="$rate" 'BEGIN { exit !(900000 / rate < 180) }'; then
-        echo "scripts/bench: 1,000,000 objects are left out: at $rate/s they take too long" >&2
+        echo "scripts/bench: skipped 1,000,000 objects: at $rate/s their creation takes too long" >&2
         return
     fi
     "$binary" bench "${fill[@]}" --namespace grow-3 --count 900000 --print requests >/dev/null
@@ -232,7 +231,7 @@ measure_storage() {
     fresh_server "$1"
     measure "cpu_ms_per_request=create config maps of 1 KB, 16 writers: CPU ms
 requests_per_s=create config maps of 1 KB, 16 writers: per second" \
-        fill configmaps --namespace bench-RUN --count "$(part 20000)" --pid "$server"
+        fill configmaps --namespace bench-RUN --count "$(scaled 20000)" --pid "$server"
     measure_watches
     measure_watch_growth
     measure_pods "$1"

@@ -1,18 +1,18 @@
-# Servers to be measured: starts watchet and etcd on free ports, times a start, and ends them. Sourced by
-# scripts/bench, which says what $binary, $work and $failures are. It measures no load.
+# Starts and ends the measured servers, watchet and etcd, on free ports, and times each start. Sourced by
+# scripts/bench, which sets $binary, $work and $failures.
 # shellcheck shell=bash
 
 server=
 etcd=
 out=
 
-# end PID: asks a process to end and waits until it has.
+# end PID: sends SIGTERM to a process and waits for its end.
 end() {
     kill "$1" 2>/dev/null || true
     wait "$1" 2>/dev/null || true
 }
 
-# halt_server: ends the server and keeps what it stored.
+# halt_server: ends the server; its data remains.
 halt_server() {
     if [ -n "$server" ]; then
         end "$server"
@@ -21,7 +21,7 @@ halt_server() {
     fi
 }
 
-# stop_server: ends the server, etcd, and what they stored.
+# stop_server: ends the server and etcd, and deletes their data.
 stop_server() {
     halt_server
     if [ -n "$etcd" ]; then
@@ -31,7 +31,7 @@ stop_server() {
     rm -rf "$work/data" "$work/etcd"
 }
 
-# code_of HOST:PORT PATH: the status of the answer to a GET; empty when there is none.
+# code_of HOST:PORT PATH: prints the status code of the response to a GET; nothing if there is no response.
 code_of() {
     (
         exec {wire}<>"/dev/tcp/${1%:*}/${1##*:}"
@@ -41,17 +41,17 @@ code_of() {
     ) 2>/dev/null || true
 }
 
-# answers PORT: whether something listens there.
-answers() {
+# is_listening PORT: succeeds if a process listens on PORT.
+is_listening() {
     (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
 start_etcd() {
     local program client peer tries=600
     program=$(scripts/etcd)
-    # Below the ports that the kernel gives to clients, of which a run uses thousands.
+    # Below the range from which the kernel assigns ports to clients; a run uses thousands of those.
     client=$((20000 + RANDOM % 5000 * 2))
-    while answers "$client" || answers $((client + 1)); do
+    while is_listening "$client" || is_listening $((client + 1)); do
         client=$((client + 2))
     done
     peer=$((client + 1))
@@ -63,7 +63,7 @@ start_etcd() {
         --initial-cluster "default=http://127.0.0.1:$peer" 2>"$work/etcd.log" &
     etcd=$!
     etcd_url=http://127.0.0.1:$client
-    # It listens before it has a leader, and a client would wait for that.
+    # etcd listens before it has a leader; a client would wait for the leader.
     until [ "$(code_of "127.0.0.1:$client" /health)" = 200 ]; do
         tries=$((tries - 1))
         if [ "$tries" = 0 ]; then
@@ -75,14 +75,15 @@ start_etcd() {
     done
 }
 
-# micros: the time, in microseconds.
+# micros: prints the time in microseconds.
 micros() {
     local now=$EPOCHREALTIME
     echo $((${now%[.,]*} * 1000000 + 10#${now#*[.,]}))
 }
 
-# launch STORAGE: starts a server on the data that is there, on an etcd that runs; sets server, plain,
-# KUBECONFIG, the time when it began, and ready_ms, how long it took until it said that it is ready.
+# launch STORAGE: starts a server on the existing data; with STORAGE etcd, etcd must run. Sets server (its PID), plain
+# (the URL of its insecure port), KUBECONFIG, began (the start time) and ready_ms (the time until it printed that it is
+# ready).
 launch() {
     local arguments=(--storage "$1") line ready=
     if [ "$1" = etcd ]; then
@@ -113,12 +114,12 @@ launch() {
     export KUBECONFIG=$work/data/kubeconfig
 }
 
-# since MICROS: milliseconds from then until now.
+# since MICROS: prints the milliseconds since the time MICROS.
 since() {
     awk -v from="$1" -v to="$(micros)" 'BEGIN { printf "%.1f", (to - from) / 1000 }'
 }
 
-# fresh_server STORAGE: starts one that holds nothing.
+# fresh_server STORAGE: starts a server without data.
 fresh_server() {
     stop_server
     if [ "$1" = etcd ]; then
@@ -127,8 +128,8 @@ fresh_server() {
     launch "$1"
 }
 
-# ask PATH: waits for the answer of the server to a GET over plain HTTP/1.1.
-ask() {
+# check_get PATH: sends a GET to the server over plain HTTP/1.1; a status other than 200 counts as a failure.
+check_get() {
     local code
     code=$(code_of "${plain#http://}" "$1")
     if [ "$code" != 200 ]; then
@@ -137,12 +138,12 @@ ask() {
     fi
 }
 
-# server_cpu_s: what the server has used of the processors, in seconds.
+# server_cpu_s: prints the CPU time of the server in seconds.
 server_cpu_s() {
     awk '{ sub(/.*\)/, ""); printf "%.2f", ($12 + $13) / 100 }' "/proc/$server/stat"
 }
 
-# server_rss_mb: its resident memory, in megabytes.
+# server_rss_mb: prints the resident memory of the server in megabytes.
 server_rss_mb() {
     awk '/^VmRSS:/ { printf "%.1f", $2 * 1024 / 1e6 }' "/proc/$server/status"
 }

@@ -1,6 +1,6 @@
-# Makes a table of results.tsv (column, row, value) and goals.tsv, on one page of text or, with -v
-# markdown=1, as Markdown. -v storages="embedded etcd" says which columns there are beside the floor.
-# A goal whose row there is not is named at the end: its absence would not be noticed.
+# Prints a table of results.tsv (column, row, value) and goals.tsv, as text or, with -v markdown=1, as Markdown.
+# -v storages="embedded etcd" selects the columns beside the floor. Goals without a measured row are listed after
+# the table.
 
 BEGIN {
     FS = "\t"
@@ -25,7 +25,7 @@ FILENAME ~ /goals\.tsv$/ {
     value[$1, $2] = $3
 }
 
-# The bound that a goal sets in a column; "" when what it is relative to was not measured.
+# Returns the bound of a goal in a column; "" if the value that it is relative to was not measured.
 function bound(column, row, text,    words, other, base) {
     split(text, words, " ")
     if (words[3] == "") {
@@ -44,7 +44,7 @@ function bound(column, row, text,    words, other, base) {
     return words[3] == "x" ? words[2] * base : words[2] + base
 }
 
-# Sets limit and verdict: what a value is to reach in a column, and whether it does.
+# Sets limit, the goal of a row in a column, and verdict, whether the value reaches it.
 function judge(column, row,    text, at, it) {
     limit = "-"
     verdict = "-"
@@ -64,8 +64,8 @@ function judge(column, row,    text, at, it) {
     reached += verdict == "reached"
 }
 
-# Whether a column that is in the table has a goal for the row.
-function is_asked_for(row,    n) {
+# Returns 1 if a column of the table has a goal for the row.
+function has_goal(row,    n) {
     for (n = 1; n <= columns; n++) {
         if (goal[storage[n], row] != "-") {
             return 1
@@ -127,7 +127,7 @@ END {
     }
     printf "\n%d of %d goals are reached.\n", reached, judged
     for (n = 1; n <= goal_count; n++) {
-        if (!(goals[n] in known) && is_asked_for(goals[n])) {
+        if (!(goals[n] in known) && has_goal(goals[n])) {
             printf "Not measured: %s\n", goals[n]
         }
     }
