@@ -1,9 +1,6 @@
 //! Configuration of the HTTP layer: limits, health checks, the drain token. Listeners, TLS and
 //! authentication are configured in `server`.
 
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,48 +9,7 @@ use watchet_metrics::Metrics;
 use watchet_registry::WRITE_DEADLINE;
 use watchet_tasks::Tasks;
 
-type CheckFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
-
-/// One named check of `/healthz` and `/readyz`.
-#[derive(Clone)]
-pub struct HealthCheck {
-    name: Arc<str>,
-    run: Arc<dyn Fn() -> CheckFuture + Send + Sync>,
-}
-
-impl HealthCheck {
-    /// Creates a check named `name`; an error is the reason of the failure and goes to the log
-    /// only.
-    pub fn new<F, Checked>(name: &str, run: F) -> Self
-    where
-        F: Fn() -> Checked + Send + Sync + 'static,
-        Checked: Future<Output = Result<(), String>> + Send + 'static,
-    {
-        Self {
-            name: name.into(),
-            run: Arc::new(move || Box::pin(run())),
-        }
-    }
-
-    /// Returns the name, as in `/readyz/<name>`.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Runs the check.
-    ///
-    /// # Errors
-    /// The reason of the failure.
-    pub async fn run(&self) -> Result<(), String> {
-        (self.run)().await
-    }
-}
-
-impl fmt::Debug for HealthCheck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("HealthCheck").field(&self.name).finish()
-    }
-}
+use crate::health_check::HealthCheck;
 
 /// Configuration of the HTTP layer. The defaults are kube-apiserver's.
 #[derive(Debug, Clone)]

@@ -57,6 +57,7 @@ mod authorization;
 mod config;
 mod endpoints;
 mod error;
+mod health_check;
 mod protobuf;
 mod request;
 mod request_monitor;
@@ -73,8 +74,9 @@ use std::sync::Arc;
 
 use watchet_registry::Registry;
 
-pub use config::{HealthCheck, HttpConfig};
+pub use config::HttpConfig;
 pub use endpoints::version::git_version;
+pub use health_check::HealthCheck;
 pub use request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 pub use response::guarded_body::GuardedBody;
 pub use response::send_deadline::SendDeadline;

@@ -275,6 +275,6 @@ async fn discovery_lists_the_served_resources() {
     let url = documents["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str();
     assert!(url.unwrap().starts_with("/openapi/v3/apis/apps/v1?hash="));
     assert_eq!(server.get("/readyz/ping").await.body, "ok");
-    assert_eq!(server.get("/readyz/watchcache/namespaces").await.body, "ok");
+    assert_eq!(server.get("/readyz/watchcache").await.body, "ok");
     server.stop().await;
 }

@@ -4,9 +4,6 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 
-/// The name of a check and its result.
-pub(crate) type Outcome = (String, Result<(), String>);
-
 /// The names of the checks that failed last time. Only changes are logged, because any client may probe as often as it
 /// likes.
 #[derive(Debug, Default)]
@@ -14,10 +11,10 @@ pub(crate) struct FailingChecks(Mutex<BTreeSet<String>>);
 
 impl FailingChecks {
     /// Records the result of a check, and logs it if it has changed.
-    pub(crate) fn record(&self, (name, outcome): &Outcome) {
+    pub(crate) fn record(&self, name: &str, outcome: &Result<(), String>) {
         let mut names = self.0.lock();
         match outcome {
-            Err(reason) if names.insert(name.clone()) => {
+            Err(reason) if names.insert(name.to_owned()) => {
                 tracing::warn!(check = name, reason, "health check failed");
             }
             Ok(()) if names.remove(name) => {

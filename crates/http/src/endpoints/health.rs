@@ -1,24 +1,26 @@
 //! `/healthz`, `/livez` and `/readyz`: named checks in kube-apiserver's text format. The process
 //! supplies the checks, except those of the HTTP layer itself and of the caches.
 
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use futures_util::future::join_all;
 
-use crate::config::{HealthCheck, HttpConfig};
-use crate::endpoints::failing_checks::Outcome;
+use crate::config::HttpConfig;
 use crate::endpoints::method::check_is_read;
 use crate::error::HttpError;
+use crate::health_check::HealthCheck;
 use crate::request::query::Query;
 use crate::response::document::response;
 use crate::state::HttpState;
 
-/// The time limit of one check; probes usually have the same timeout.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// The check of the caches of all resources. The log names those that are not ready; the response does not, because it
+/// needs no credentials and the names of custom resources are not public.
+const WATCHCACHE: &str = "watchcache";
+
+/// The name of a check and its result.
+type Outcome = (String, Result<(), String>);
 
 /// A health endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,10 +64,15 @@ pub(crate) async fn respond(
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     let name = name.join("/");
     let caches = state.registry.cache_readiness();
-    let mut outcomes = outcomes(endpoint, &name, caches, &state.config).await;
-    outcomes
-        .iter()
-        .for_each(|outcome| state.failing_checks.record(outcome));
+    for (resource, readiness) in &caches {
+        let check = format!("watchcache/{resource}");
+        state.failing_checks.record(&check, readiness);
+    }
+    let caches_ready = caches.iter().all(|(_, readiness)| readiness.is_ok());
+    let mut outcomes = outcomes(endpoint, &name, caches_ready, &state.config).await;
+    for (check, outcome) in outcomes.iter().filter(|(check, _)| check != WATCHCACHE) {
+        state.failing_checks.record(check, outcome);
+    }
     if name.is_empty() {
         return Ok(summary(endpoint, &query, &outcomes));
     }
@@ -83,7 +90,7 @@ pub(crate) async fn respond(
 async fn outcomes(
     endpoint: Endpoint,
     name: &str,
-    caches: Vec<Outcome>,
+    caches_ready: bool,
     config: &HttpConfig,
 ) -> Vec<Outcome> {
     let selected = |check: &str| name.is_empty() || name == check;
@@ -93,8 +100,11 @@ async fn outcomes(
         outcomes.extend(join_all(checks.map(run)).await);
     }
     if endpoint == Endpoint::Readyz {
-        let caches = caches.into_iter();
-        outcomes.extend(caches.map(|(name, outcome)| (format!("watchcache/{name}"), outcome)));
+        let caches = match caches_ready {
+            true => Ok(()),
+            false => Err("not all caches are ready".to_owned()),
+        };
+        outcomes.push((WATCHCACHE.to_owned(), caches));
         let draining = config.connections.token().is_cancelled();
         let shutdown = match draining {
             true => Err("the server is shutting down".to_owned()),
@@ -107,11 +117,7 @@ async fn outcomes(
 }
 
 async fn run(check: &HealthCheck) -> Outcome {
-    let outcome = match tokio::time::timeout(CHECK_TIMEOUT, check.run()).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(format!("no response within {CHECK_TIMEOUT:?}")),
-    };
-    (check.name().to_owned(), outcome)
+    (check.name().to_owned(), check.run().await)
 }
 
 fn summary(endpoint: Endpoint, query: &Query, outcomes: &[Outcome]) -> Response {
@@ -160,6 +166,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
+    use crate::health_check::CHECK_TIMEOUT;
 
     async fn code_and_body(response: Response) -> String {
         let code = response.status().as_u16();
@@ -168,8 +175,7 @@ mod tests {
     }
 
     async fn check(endpoint: Endpoint, query: &str, config: &HttpConfig, expect: &str) {
-        let caches = vec![("pods".to_owned(), Ok(()))];
-        let outcomes = outcomes(endpoint, "", caches, config).await;
+        let outcomes = outcomes(endpoint, "", true, config).await;
         let query = Query::parse(query).unwrap();
         assert_eq!(
             code_and_body(summary(endpoint, &query, &outcomes)).await,
@@ -185,7 +191,7 @@ mod tests {
             ..HttpConfig::default()
         };
         check(Readyz, "", &config, "200 ok").await;
-        let verbose = "200 [+]ping ok\n[+]storage ok\n[+]watchcache/pods ok\n[+]shutdown ok\n\
+        let verbose = "200 [+]ping ok\n[+]storage ok\n[+]watchcache ok\n[+]shutdown ok\n\
                        readyz check passed\n";
         check(Readyz, "verbose", &config, verbose).await;
         let verbose = "200 [+]ping ok\nlivez check passed\n";
@@ -212,9 +218,9 @@ mod tests {
         let stuck = |name| HealthCheck::new(name, std::future::pending);
         config.checks = vec![stuck("a"), stuck("b"), stuck("c")];
         let started = tokio::time::Instant::now();
-        assert_eq!(outcomes(Readyz, "", vec![], &config).await.len(), 5);
+        assert_eq!(outcomes(Readyz, "", false, &config).await.len(), 6);
         assert_eq!(started.elapsed(), CHECK_TIMEOUT);
-        let one = outcomes(Readyz, "ping", vec![], &config).await;
+        let one = outcomes(Readyz, "ping", true, &config).await;
         assert_eq!(one, [("ping".to_owned(), Ok(()))]);
         assert_eq!(
             started.elapsed(),
@@ -224,7 +230,7 @@ mod tests {
 
         config.checks.clear();
         config.connections.cancel();
-        let draining = "500 [+]ping ok\n[+]watchcache/pods ok\n[-]shutdown failed: reason \
+        let draining = "500 [+]ping ok\n[+]watchcache ok\n[-]shutdown failed: reason \
                         withheld\nreadyz check failed\n";
         check(Readyz, "", &config, draining).await;
         check(Livez, "", &config, "200 ok").await;
