@@ -32,6 +32,10 @@ pub(in crate::server) struct Flags {
     /// loopback address only; 0 is off, `auto` takes a free port
     #[arg(long, value_name = "PORT", default_value = "0", help_heading = SERVING)]
     pub insecure_port: SettingValue,
+    /// Maximum number of open connections; at the maximum (or at the limit of open files) an idle connection is
+    /// closed for each new one
+    #[arg(long, value_name = "NUMBER", default_value = "100000", help_heading = SERVING)]
+    pub max_connections: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = SERVING, help = "PEM file with the serving certificate, followed by its chain [default: one signed by the CA in <data-dir>/pki]")]
     pub tls_cert_file: SettingValue,
     /// PEM file with the private key of --tls-cert-file

@@ -29,6 +29,7 @@ use crate::server::config::file_setting::FileSetting;
 use crate::server::config::server_config::{Config, Listen};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::TokenKeys;
+use crate::server::process::file_limit;
 use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIVATE};
 use crate::server::process::kubeconfig::{self, ServerTrust};
 use crate::server::process::open_error::OpenError;
@@ -37,6 +38,7 @@ use crate::server::process::pki::{self, PkiError};
 use crate::server::process::reload::Reload;
 use crate::server::process::tls_files::{Kubeconfig, TlsFiles};
 use crate::server::process::token_issuer::{TokenKeysError, token_issuer};
+use crate::server::transport::connections::Connections;
 use crate::server::transport::listen::{self, BindError};
 use crate::server::transport::tls::{self, TlsError, TlsSettings};
 use crate::storage::Storage;
@@ -47,6 +49,8 @@ use crate::x509::CertificateAuthority;
 pub(in crate::server) struct Server {
     pub(in crate::server) secure: SecurePort,
     pub(in crate::server) insecure: Option<TcpListener>,
+    /// The connections of both ports.
+    pub(in crate::server) connections: Arc<Connections>,
     pub(in crate::server) storage: Arc<dyn Storage>,
     pub(in crate::server) tokens: Arc<TokenAuthenticator>,
     /// Decides which requests are allowed.
@@ -223,6 +227,13 @@ impl Server {
                 authenticator,
             },
             insecure,
+            connections: Connections::new(
+                config
+                    .listen
+                    .connections_max
+                    .get()
+                    .min(file_limit::connections_max()),
+            ),
             storage,
             tokens,
             authorizer,

@@ -17,6 +17,7 @@ use crate::server::process::git_commit::GIT_COMMIT;
 use crate::server::process::quotas::BuiltinQuotas;
 use crate::server::process::reload;
 use crate::server::process::roles;
+use crate::server::transport::connections::Connections;
 use crate::server::transport::handler::service_account_router;
 use crate::server::transport::listen;
 use crate::server::transport::service::{Authentication, Service};
@@ -120,6 +121,7 @@ impl Server {
             self.secure,
             router.clone(),
             service_accounts,
+            &self.connections,
             &ports,
             &connections,
         );
@@ -128,9 +130,13 @@ impl Server {
                 router: router.clone(),
                 authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
             };
-            let accept = listen::accept(listener, None, Arc::new(service), connections.clone());
+            let open = Arc::clone(&self.connections);
+            let service = Arc::new(service);
+            let accept = listen::accept(listener, None, service, open, connections.clone());
             ports.spawn("accept http", accept);
         }
+        let end_idle = self.connections.end_idle(connections.token());
+        ports.spawn("idle connections", end_idle);
         let running = Running {
             done: self.done,
             ports,
@@ -202,6 +208,7 @@ fn spawn_secure(
     port: SecurePort,
     router: axum::Router,
     service_accounts: axum::Router,
+    open: &Arc<Connections>,
     ports: &Tasks,
     connections: &Tasks,
 ) {
@@ -213,7 +220,8 @@ fn spawn_secure(
         },
     };
     let tls = Some(port.tls);
-    let accept = listen::accept(port.listener, tls, Arc::new(service), connections.clone());
+    let (service, open) = (Arc::new(service), Arc::clone(open));
+    let accept = listen::accept(port.listener, tls, service, open, connections.clone());
     ports.spawn("accept https", accept);
 }
 

@@ -22,6 +22,7 @@ use crate::auth::{
 use crate::builtin::TokenObjects;
 use crate::http as http_layer;
 use crate::registry::Registry;
+use crate::server::transport::connections::Connection;
 use crate::server::transport::service::{Authentication, Service};
 use crate::server::transport::unread::{self, DelaysClose};
 use crate::server::transport::{local, overdue};
@@ -34,6 +35,7 @@ pub(in crate::server) struct Handler {
     authentication: Access,
     certificate: PeerCertificate,
     delays_close: DelaysClose,
+    connection: Arc<Connection>,
 }
 
 type Routes = TowerToHyperService<axum::Router>;
@@ -91,7 +93,11 @@ fn unauthorized_response<B>(error: &Unauthorized, request: &Request<B>) -> Respo
 
 impl Handler {
     /// Creates the handler of a connection of `service` whose client has this certificate.
-    pub(in crate::server) fn new(service: &Service, certificate: PeerCertificate) -> Self {
+    pub(in crate::server) fn new(
+        service: &Service,
+        certificate: PeerCertificate,
+        connection: Arc<Connection>,
+    ) -> Self {
         Self {
             router: TowerToHyperService::new(service.router.clone()),
             authentication: match service.authentication.clone() {
@@ -103,7 +109,13 @@ impl Handler {
             },
             certificate,
             delays_close: DelaysClose::default(),
+            connection,
         }
+    }
+
+    /// Returns the state of the connection.
+    pub(in crate::server) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
     }
 
     /// Returns the switch that delays the close of the connection.
@@ -177,6 +189,7 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
         Either<Map<Routed, fn(HandlerResult) -> HandlerResult>, BoxFuture<'static, HandlerResult>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.connection.set_busy();
         let awaited = unread::is_awaited(&request);
         let (request, unread) = unread::share_body(request);
         let routed = self.route(request);

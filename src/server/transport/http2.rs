@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
+use crate::server::transport::connections::Connection as ConnectionState;
 use crate::server::transport::corked::Corked;
 use crate::server::transport::handler::{Handler, SpawningHandler};
 use crate::server::transport::overdue;
@@ -58,8 +59,7 @@ const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 
 type Connection<S> = http2::Connection<TokioIo<Corked<S>>, SpawningHandler, NewStreams>;
 
-/// Serves a connection until it ends. When the group of `tasks` is cancelled it completes the
-/// requests in progress and ends.
+/// Serves a connection until it ends. Its requests are tasks of the group `tasks`.
 pub(in crate::server) fn serve<S>(
     stream: S,
     handler: Handler,
@@ -68,7 +68,8 @@ pub(in crate::server) fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut stop = PollOnWake::new(tasks.token().cancelled_owned());
+    let ends = handler.connection().ends().clone();
+    let mut stop = PollOnWake::new(ends.cancelled_owned());
     let mut driver = Driver::new(stream, handler, tasks);
     let serving = async move {
         let ended = poll_fn(|cx| {
@@ -133,7 +134,7 @@ where
 {
     fn execute(&self, stream: F) {
         self.0.lock().push(Box::pin(async move {
-            if overdue::run_within_deadline(stream).await.is_none() {
+            if overdue::run_within_deadline(None, stream).await.is_none() {
                 tracing::debug!("stream reset: the client does not read the response");
             }
         }));
@@ -152,6 +153,7 @@ where
     wakers: Arc<WakerSet>,
     connection_waker: Waker,
     streams_waker: Waker,
+    state: Arc<ConnectionState>,
 }
 
 impl<S> Driver<S>
@@ -161,6 +163,7 @@ where
     fn new(stream: S, handler: Handler, tasks: Tasks) -> Self {
         let io = Corked::new(stream);
         let new = NewStreams::default();
+        let state = Arc::clone(handler.connection());
         let handler = SpawningHandler::new(handler, tasks);
         let connection = builder(&new).serve_connection(TokioIo::new(io.clone()), handler);
         let wakers = Arc::new(WakerSet {
@@ -177,6 +180,7 @@ where
             connection_waker: Waker::from(Arc::new(ConnectionWaker(Arc::clone(&wakers)))),
             streams_waker: Waker::from(Arc::new(StreamsWaker(Arc::clone(&wakers)))),
             wakers,
+            state,
         }
     }
 
@@ -193,12 +197,21 @@ where
                 return polled;
             }
             if !self.wakers.are_woken() {
+                self.record_activity();
                 return self.poll_uncork();
             }
         }
         // Yield to other tasks, but send what is buffered first.
         cx.waker().wake_by_ref();
         self.poll_uncork()
+    }
+
+    fn record_activity(&self) {
+        match (self.streams.is_empty(), self.state.is_busy()) {
+            (true, true) => self.state.set_idle(),
+            (false, false) => self.state.set_busy(),
+            _ => {}
+        }
     }
 
     fn poll_streams(&mut self) {

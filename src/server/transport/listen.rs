@@ -8,9 +8,11 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::server::transport::connection;
+use crate::server::transport::connections::Connections;
 use crate::server::transport::handshakes::Handshakes;
 use crate::server::transport::service::Service;
 use crate::server::transport::tls::TlsSettings;
+use crate::server::transport::warnings::WarningInterval;
 use crate::tasks::Tasks;
 
 /// The backlog of accepted connections: thousands of clients reconnect at the same time after a
@@ -85,40 +87,47 @@ pub(in crate::server) fn bind(
     })
 }
 
-/// Accepts connections until the group of `tasks` is cancelled; each is a task of the group. `tls`
-/// is `None` on the plain port.
+/// Accepts connections until the group of `tasks` is cancelled; each is a task of the group, and one of `connections`.
+/// `tls` is `None` on the plain port.
 pub(in crate::server) async fn accept(
     listener: TcpListener,
     tls: Option<TlsSettings>,
     service: Arc<Service>,
+    connections: Arc<Connections>,
     tasks: Tasks,
 ) {
     let stop = tasks.token();
     let handshakes = Handshakes::new(HANDSHAKES_MAX);
+    let failures = WarningInterval::default();
     loop {
         let next = async {
-            let accepted = listener.accept().await;
-            // Without TLS there is no handshake that would cost anything.
-            let permit = match (&accepted, &tls) {
-                (Ok(_), Some(_)) => Some(handshakes.permit().await),
-                _ => None,
+            let (stream, peer) = listener.accept().await?;
+            let Some(slot) = connections.slot(&stop).await else {
+                return Ok(None);
             };
-            (accepted, permit)
+            // Without TLS there is no handshake that would cost anything.
+            let permit = match &tls {
+                Some(_) => Some(handshakes.permit().await),
+                None => None,
+            };
+            Ok::<_, io::Error>(Some((stream, peer, slot, permit)))
         };
         // Stopping comes first: a flood of connections must not prevent it.
-        let (accepted, permit) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = stop.cancelled() => return,
             next = next => next,
         };
         match accepted {
-            Ok((stream, peer)) => {
+            Ok(None) => {}
+            Ok(Some((stream, peer, slot, permit))) => {
                 prepare(&stream);
                 let connection = connection::serve(
                     stream,
                     peer,
                     tls.clone(),
                     Arc::clone(&service),
+                    slot,
                     permit,
                     tasks.clone(),
                 );
@@ -127,7 +136,9 @@ pub(in crate::server) async fn accept(
             // The client has disconnected already.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections");
+                if let Some(suppressed) = failures.next() {
+                    tracing::warn!(%error, suppressed, "cannot accept connections");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -3,6 +3,7 @@
 // In reading order: from the listener to the request.
 pub(super) mod listen;
 
+pub(super) mod connections;
 mod handshakes;
 pub(super) mod tls;
 
@@ -16,3 +17,4 @@ mod corked;
 mod overdue;
 mod socket;
 mod unread;
+mod warnings;

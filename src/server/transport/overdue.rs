@@ -9,12 +9,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use http::Response;
+use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::http::{GuardedBody, SendDeadline};
+use crate::server::transport::connections::Connection;
 use crate::tasks::{PollOnWake, WakeFlag};
 
 tokio::task_local! {
@@ -24,14 +25,26 @@ tokio::task_local! {
 
 /// The deadline of the current response of an exchange, if it has one.
 #[derive(Debug, Clone)]
-struct Limit(Arc<Mutex<Option<SendDeadline>>>, WakeFlag);
+struct Limit {
+    deadline: Arc<Mutex<Option<SendDeadline>>>,
+    timer: WakeFlag,
+    /// The HTTP/1.1 connection that is the exchange: it is idle after each response.
+    connection: Option<Arc<Connection>>,
+}
 
 impl Limit {
     /// Sets the limit. Only the exchange's own task calls this, and polls the limit afterwards, so
     /// no wake-up is needed.
     fn set(&self, limit: Option<SendDeadline>) {
-        *self.0.lock() = limit;
-        self.1.mark();
+        *self.deadline.lock() = limit;
+        self.timer.mark();
+    }
+
+    fn response_ended(&self) {
+        self.set(None);
+        if let Some(connection) = &self.connection {
+            connection.set_idle();
+        }
     }
 }
 
@@ -39,15 +52,21 @@ impl Limit {
 /// that read do so immediately, and others must not delay the shutdown.
 const SEND_AFTER_END_MAX: Duration = Duration::from_secs(2);
 
-/// Runs an exchange: an HTTP/1.1 connection, which has one response at a time, or an HTTP/2 stream.
-/// Returns `None` if it was aborted because a response exceeded its deadline.
-pub(in crate::server) async fn run_within_deadline<F: Future>(exchange: F) -> Option<F::Output> {
-    let limit: Arc<Mutex<Option<SendDeadline>>> = Arc::default();
+/// Runs an exchange: an HTTP/1.1 `connection`, which has one response at a time, or an HTTP/2 stream. Returns `None` if it was aborted because a response exceeded its deadline.
+pub(in crate::server) async fn run_within_deadline<F: Future>(
+    connection: Option<Arc<Connection>>,
+    exchange: F,
+) -> Option<F::Output> {
+    let deadline: Arc<Mutex<Option<SendDeadline>>> = Arc::default();
     let mut timer = PollOnWake::new(DeadlineTimer {
-        limit: limit.clone(),
+        limit: deadline.clone(),
         current: None,
     });
-    let limit = Limit(limit, timer.wake_flag());
+    let limit = Limit {
+        deadline,
+        timer: timer.wake_flag(),
+        connection,
+    };
     let mut exchange = pin!(LIMIT.scope(limit, exchange));
     poll_fn(|cx| {
         // The exchange comes first: a response that completes now is in time.
@@ -115,10 +134,15 @@ impl Timer {
 
 /// Applies the deadline of `response`, if it has one, to the current exchange.
 pub(in crate::server) fn limited(response: Response<Body>) -> Response<Body> {
-    let Some(deadline) = response.extensions().get::<SendDeadline>().cloned() else {
+    let Ok(limit) = LIMIT.try_with(Clone::clone) else {
         return response;
     };
-    let Ok(limit) = LIMIT.try_with(Clone::clone) else {
+    // The connection of a WebSocket stays busy.
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return response;
+    }
+    let Some(deadline) = response.extensions().get::<SendDeadline>().cloned() else {
+        limit.response_ended();
         return response;
     };
     limit.set(Some(deadline));
@@ -130,6 +154,6 @@ struct ClearOnDrop(Limit);
 
 impl Drop for ClearOnDrop {
     fn drop(&mut self) {
-        self.0.set(None);
+        self.0.response_ended();
     }
 }

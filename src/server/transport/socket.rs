@@ -8,11 +8,26 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::server::transport::connections::ConnectionSlot;
+
 /// Slices with at most this total size are joined; beyond that the copy is slower.
 const JOINED_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug)]
-pub(in crate::server) struct Socket(pub(in crate::server) TcpStream);
+pub(in crate::server) struct Socket {
+    stream: TcpStream,
+    /// A WebSocket outlives its HTTP connection, so the slot belongs to the socket.
+    _slot: ConnectionSlot,
+}
+
+impl Socket {
+    pub(in crate::server) fn new(stream: TcpStream, slot: ConnectionSlot) -> Self {
+        Self {
+            stream,
+            _slot: slot,
+        }
+    }
+}
 
 impl AsyncRead for Socket {
     fn poll_read(
@@ -20,7 +35,7 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, into)
+        Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
@@ -30,7 +45,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -38,7 +53,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let socket = Pin::new(&mut self.0);
+        let socket = Pin::new(&mut self.stream);
         if let [piece] = pieces {
             return socket.poll_write(cx, piece);
         }
@@ -60,11 +75,11 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -72,8 +87,10 @@ impl AsyncWrite for Socket {
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::server::transport::connections::Connections;
 
     /// Slices of any number and size, including empty ones, arrive unchanged.
     #[tokio::test]
@@ -81,7 +98,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (client, server) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let (mut client, mut socket) = (client.unwrap(), Socket(server.unwrap().0));
+        let (mut client, socket) = (client.unwrap(), server.unwrap().0);
+        let slot = Connections::new(1).slot(&CancellationToken::new()).await;
+        let mut socket = Socket::new(socket, slot.expect("a free slot"));
         let large = vec![b'x'; JOINED_BYTES_MAX];
         let writes: [&[&[u8]]; 5] = [
             &[b"one"],

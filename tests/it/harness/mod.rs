@@ -61,6 +61,21 @@ impl Server {
 
     /// As [`Self::start_in`], with no arguments but `args` and the data directory.
     pub(crate) async fn start_exactly(directory: &Path, args: &[&str]) -> Self {
+        Self::start_command(command(), directory, args).await
+    }
+
+    /// As [`Self::start`], with a hard limit of `files` open files.
+    pub(crate) async fn start_with_open_files(files: u32, args: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        let mut shell = without_settings(Command::new("sh"));
+        shell.args(["-c", &limited, env!("CARGO_BIN_EXE_watchet")]);
+        let mut server = Self::start_command(shell, directory.path(), args).await;
+        server._own_directory = Some(directory);
+        server
+    }
+
+    async fn start_command(mut command: Command, directory: &Path, args: &[&str]) -> Self {
         let data_dir = directory.join("data");
         let log = directory.join("log");
         let log_file = std::fs::File::options()
@@ -68,7 +83,7 @@ impl Server {
             .append(true)
             .open(&log)
             .expect("a log file");
-        let mut child = command()
+        let mut child = command
             .arg("--data-dir")
             .arg(&data_dir)
             .args(args)
@@ -230,7 +245,10 @@ impl Drop for Server {
 
 /// The binary, without what the environment of the test would configure.
 pub(crate) fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_watchet"));
+    without_settings(Command::new(env!("CARGO_BIN_EXE_watchet")))
+}
+
+fn without_settings(mut command: Command) -> Command {
     let ours = std::env::vars_os().filter(|(name, _)| {
         name.to_str()
             .is_some_and(|name| name.starts_with("WATCHET_"))

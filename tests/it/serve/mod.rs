@@ -3,6 +3,7 @@
 
 mod access;
 mod configuration;
+mod connections;
 mod crash;
 mod history;
 mod open_files;

@@ -2,6 +2,7 @@
 //! opened here but where they are loaded, with the same kind of error.
 
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,6 +67,8 @@ pub(in crate::server) struct Listen {
     pub secure_port: u16,
     /// `--insecure-port`; 0 for any free port, `None` if disabled.
     pub insecure_port: Option<u16>,
+    /// `--max-connections`, of all ports together.
+    pub connections_max: NonZeroUsize,
 }
 
 /// The log settings.
@@ -159,10 +162,16 @@ fn listen(flags: &Flags) -> Result<Listen, ConfigError> {
     if insecure_port == Some(secure_port) && secure_port != 0 {
         return Err(insecure.error("is the HTTPS port too (--secure-port): choose another"));
     }
+    let connections = flags.max_connections.clone();
+    let connections_max = connections
+        .text
+        .parse()
+        .map_err(|_| connections.error("must be a number of connections, 1 or more"))?;
     Ok(Listen {
         address,
         secure_port,
         insecure_port,
+        connections_max,
     })
 }
 

@@ -71,6 +71,7 @@ fn defaults() {
             address: "127.0.0.1".parse().unwrap(),
             secure_port: 6443,
             insecure_port: None,
+            connections_max: NonZeroUsize::new(100_000).unwrap(),
         }
     );
     let durability = DurabilityConfig::Fsync;

@@ -23,6 +23,7 @@ use crate::server::envtest::store::{self, Store};
 use crate::server::envtest::{etcd_flags, program};
 use crate::server::process::build::BuildError;
 use crate::server::process::files::DataDir;
+use crate::server::transport::connections::Connections;
 use crate::server::transport::listen;
 use crate::server::transport::service::{Authentication, Service};
 use crate::tasks::{DrainTimeout, Tasks};
@@ -37,6 +38,9 @@ const NOT_SERVED: &str = "this is watchet called as etcd, which owns the store o
 
 /// The gRPC status UNIMPLEMENTED.
 const GRPC_UNIMPLEMENTED: u32 = 12;
+
+/// The maximum number of open connections: kube-apiserver's health checks.
+const CONNECTIONS_MAX: usize = 1000;
 
 /// The time limit for open connections to end.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
@@ -211,8 +215,10 @@ impl Etcd {
             authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
         });
         let (ports, connections) = (Tasks::new(), Tasks::new());
+        let open = Connections::new(CONNECTIONS_MAX);
         for listener in listeners {
-            let accept = listen::accept(listener, None, service.clone(), connections.clone());
+            let (service, open) = (service.clone(), open.clone());
+            let accept = listen::accept(listener, None, service, open, connections.clone());
             drop(ports.spawn("accept http", accept));
         }
         Ok(RunningEtcd {

@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::auth::PeerCertificate;
+use crate::server::transport::connections::{Connection, ConnectionSlot};
 use crate::server::transport::handler::Handler;
 use crate::server::transport::handshakes::HandshakePermit;
 use crate::server::transport::service::{Authentication, Service};
@@ -51,33 +52,45 @@ enum Protocol {
 /// protocol at every stage: most of thousands of connections are idle.
 type Serving = BoxFuture<'static, hyper::Result<()>>;
 
-/// Serves one connection until it ends. When the group of `tasks` is cancelled it completes the
-/// requests in progress and ends.
+/// Serves one connection until it ends. When the group of `tasks` is cancelled, or the connection has been idle for long,
+/// it completes the requests in progress and ends.
 pub(in crate::server) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<TlsSettings>,
     service: Arc<Service>,
+    slot: ConnectionSlot,
     handshake_permit: Option<HandshakePermit>,
     tasks: Tasks,
 ) {
-    let stop = tasks.token();
-    let begun = begin(stream, peer, tls, service, tasks);
+    let connection = Arc::clone(slot.connection());
+    let begun = begin(stream, peer, tls, service, slot, tasks);
     let begun = Box::pin(in_time(begun, handshake_permit));
     // Stopping comes first: a client that has sent no request loses nothing.
-    let serving = tokio::select! {
+    let mut serving = tokio::select! {
         biased;
-        () = stop.cancelled() => return,
+        () = connection.ends().cancelled() => return,
+        () = connection.evicted().cancelled() => return log_eviction(peer),
         begun = begun => match begun {
             Some(Ok(serving)) => serving,
             Some(Err(error)) => return tracing::debug!(%peer, %error, "handshake failed"),
             None => return tracing::debug!(%peer, "handshake timed out"),
         },
     };
-    drop(stop);
-    if let Err(error) = serving.await {
-        tracing::debug!(%peer, %error, "connection failed");
+    let mut evicted = PollOnWake::new(connection.evicted().clone().cancelled_owned());
+    let ended = poll_fn(|cx| match serving.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending => evicted.poll(cx).map(|()| None),
+    });
+    match ended.await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%peer, %error, "connection failed"),
+        None => log_eviction(peer),
     }
+}
+
+fn log_eviction(peer: SocketAddr) {
+    tracing::debug!(%peer, "idle connection closed for a new one");
 }
 
 /// Waits for a handshake. Returns nothing if it takes too long, or if it is slow and another connection needs its
@@ -104,25 +117,32 @@ async fn begin(
     peer: SocketAddr,
     tls: Option<TlsSettings>,
     service: Arc<Service>,
+    slot: ConnectionSlot,
     tasks: Tasks,
 ) -> io::Result<Serving> {
+    let connection = Arc::clone(slot.connection());
     Ok(match tls {
         Some(tls) => {
             let acceptor = TlsAcceptor::from(tls.load_full());
-            let stream = acceptor.accept(Socket(stream)).await?;
-            let (protocol, handler) = secured(&stream, peer, &service);
+            let stream = acceptor.accept(Socket::new(stream, slot)).await?;
+            let (protocol, handler) = secured(&stream, peer, &service, connection);
             http(stream, peer, protocol, handler, tasks)
         }
         None => {
             let protocol = plain_protocol(&stream).await?;
-            let handler = Handler::new(&service, PeerCertificate::Absent);
-            http(Socket(stream), peer, protocol, handler, tasks)
+            let handler = Handler::new(&service, PeerCertificate::Absent, connection);
+            http(Socket::new(stream, slot), peer, protocol, handler, tasks)
         }
     })
 }
 
 /// Returns the negotiated protocol and the handler for the client's certificate.
-fn secured(stream: &TlsStream<Socket>, peer: SocketAddr, service: &Service) -> (Protocol, Handler) {
+fn secured(
+    stream: &TlsStream<Socket>,
+    peer: SocketAddr,
+    service: &Service,
+    connection: Arc<Connection>,
+) -> (Protocol, Handler) {
     let (_, session) = stream.get_ref();
     let protocol = match session.alpn_protocol() {
         Some(b"h2") => Protocol::Http2,
@@ -141,7 +161,7 @@ fn secured(stream: &TlsStream<Socket>, peer: SocketAddr, service: &Service) -> (
         let (subject, issuer) = x509::describe(leaf);
         tracing::info!(%peer, subject, issuer, %reason, "client certificate rejected");
     }
-    (protocol, Handler::new(service, certificate))
+    (protocol, Handler::new(service, certificate, connection))
 }
 
 /// Detects HTTP/2 with prior knowledge, or HTTP/1.1, by the first bytes.
@@ -174,15 +194,16 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     match protocol {
-        Protocol::Http1 => http1(stream, peer, handler, &tasks),
+        Protocol::Http1 => http1(stream, peer, handler),
         Protocol::Http2 => http2::serve(stream, handler, tasks),
     }
 }
 
-fn http1<S>(stream: S, peer: SocketAddr, handler: Handler, tasks: &Tasks) -> Serving
+fn http1<S>(stream: S, peer: SocketAddr, handler: Handler) -> Serving
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let state = Arc::clone(handler.connection());
     let stream = DelayedClose::new(stream, handler.delays_close());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -190,8 +211,8 @@ where
         .serve_connection(TokioIo::new(stream), handler)
         .with_upgrades();
     let mut connection = Box::pin(connection);
-    let mut stop = PollOnWake::new(tasks.token().cancelled_owned());
-    let exchanges = overdue::run_within_deadline(async move {
+    let mut stop = PollOnWake::new(state.ends().clone().cancelled_owned());
+    let exchanges = overdue::run_within_deadline(Some(state), async move {
         let stopped = poll_fn(|cx| {
             // The connection comes first, so that it completes if it can.
             match connection.as_mut().poll(cx) {

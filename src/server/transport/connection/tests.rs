@@ -17,6 +17,7 @@ use crate::builtin::new_registry;
 use crate::http::{HttpConfig, router};
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
+use crate::server::transport::connections::Connections;
 use crate::storage::memory::Memory;
 
 /// A generous time limit for operations that take milliseconds on an idle machine.
@@ -28,6 +29,7 @@ const LIMIT: Duration = Duration::from_secs(4);
 struct Fixture {
     service: Service,
     tasks: Tasks,
+    connections: Arc<Connections>,
 }
 
 impl Fixture {
@@ -54,7 +56,11 @@ impl Fixture {
             router: router(registry, config),
             authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
         };
-        Self { service, tasks }
+        Self {
+            service,
+            tasks,
+            connections: Connections::new(9),
+        }
     }
 
     /// Connects a client with minimal receive windows.
@@ -64,7 +70,10 @@ impl Fixture {
 
     async fn connect_with_window(&self, protocol: Protocol, window: u32) -> Client {
         let (server, client) = tokio::io::duplex(16 << 10);
-        let handler = Handler::new(&self.service, PeerCertificate::Absent);
+        let slot = self.connections.slot(&self.tasks.token()).await;
+        let slot = slot.expect("a free slot");
+        let connection = Arc::clone(slot.connection());
+        let handler = Handler::new(&self.service, PeerCertificate::Absent, connection);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let io = TokioIo::new(client);
         let (client, driver) = match protocol {
@@ -83,7 +92,10 @@ impl Fixture {
         };
         let tasks = self.tasks.clone();
         let served = http(server, peer, protocol, handler, tasks);
-        self.tasks.spawn("server", served);
+        self.tasks.spawn("server", async move {
+            let _slot = slot;
+            served.await
+        });
         let stop = self.tasks.token();
         self.tasks
             .spawn("client", stop.run_until_cancelled_owned(driver));
