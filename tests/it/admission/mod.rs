@@ -5,6 +5,7 @@ mod client;
 mod cluster;
 mod configuration;
 mod hostile;
+mod logs;
 mod matching;
 mod mutating;
 mod mutating_policies;

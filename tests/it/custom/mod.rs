@@ -52,7 +52,7 @@ macro_rules! on_both {
 
 on_both!(
     lifecycle: [
-        a_definition_is_served_within_100_ms,
+        an_established_definition_is_served,
         a_definition_goes_with_its_objects_and_comes_back_empty,
         objects_outlive_their_server,
         another_server_serves_it_too,
