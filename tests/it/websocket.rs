@@ -8,7 +8,8 @@ use futures::{SinkExt as _, StreamExt as _};
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use std::io::ErrorKind;
-use tokio::io::{AsyncRead, AsyncWrite};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
@@ -25,6 +26,7 @@ on_both!(|server| (server) => [
     what_fails_before_and_within,
     either_side_may_close,
     a_client_that_does_not_read_misses_nothing,
+    pings_without_reading_are_not_buffered,
 ]);
 
 type Refusal = Box<Response<Option<Vec<u8>>>>;
@@ -239,6 +241,38 @@ async fn a_client_that_does_not_read_misses_nothing(server: &Server) {
             format!("slow-{number:03}")
         );
     }
+}
+
+/// The replies to pings of a client that did not read filled the server's memory, some 300 MB a second.
+async fn pings_without_reading_are_not_buffered(server: &Server) {
+    const PINGS: usize = 500_000;
+    let path = format!("{MAPS}?watch=true&timeoutSeconds=3600");
+    let socket = open(server, &path, "*/*").await;
+    let mut stream = socket.into_inner();
+    // A masked ping with the maximum payload: 64 MB in all, far more than the buffers of both sockets.
+    let ping = [&b"\x89\xfd\0\0\0\0"[..], &[b'x'; 125]].concat();
+    let (mut reader, mut writer) = stream.split();
+    let send = async {
+        for _ in 0..PINGS / 1000 {
+            writer
+                .write_all(&ping.repeat(1000))
+                .await
+                .expect("it reads");
+        }
+    };
+    let mut send = std::pin::pin!(send);
+    let sent = timeout(Duration::from_secs(3), &mut send).await;
+    sent.expect_err("the server does not read on while its replies are not read");
+    // When the client reads, every ping has its reply.
+    let replies = async {
+        let mut all = vec![0; PINGS * (2 + 125)];
+        reader.read_exact(&mut all).await.expect("all replies");
+        all
+    };
+    let (all, ()) = timeout(PATIENCE, async { tokio::join!(replies, send) })
+        .await
+        .expect("in time");
+    assert!(all.chunks(127).all(|pong| pong.starts_with(b"\x8a\x7dxx")));
 }
 
 #[tokio::test]

@@ -154,7 +154,13 @@ impl<W: WatchSource> Feed<W> {
             return tracing::debug!(%error, "WebSocket failed");
         }
         // Reading answers the client's close frame, or waits for the answer to the one that was sent.
-        let rest = async { while let Some(Ok(_)) = self.socket.recv().await {} };
+        let rest = async {
+            while let Some(Ok(message)) = self.socket.recv().await {
+                if self.send_reply(&message).await.is_err() {
+                    return;
+                }
+            }
+        };
         if timeout(CLOSE_TIMEOUT, rest).await.is_err() {
             tracing::debug!("client does not close its WebSocket");
         }
@@ -172,14 +178,16 @@ impl<W: WatchSource> Feed<W> {
     /// Sends frames until either side ends.
     async fn feed(&mut self) -> Result<End, axum::Error> {
         loop {
-            // The client comes first: a close ends the loop, and reading answers pings. Nothing is
-            // read during a write; a write to a client that does not read ends at the deadline.
+            // The client comes first: a close ends the loop. Nothing is read during a write; a write to a client that
+            // does not read ends at the deadline.
             let frame = tokio::select! {
                 biased;
-                received = self.socket.recv() => match received {
-                    Some(Ok(Message::Close(_))) | None => return Ok(End::Client),
-                    Some(Ok(_)) => continue,
-                    Some(Err(error)) => return Err(error),
+                received = self.socket.recv() => match received.transpose()? {
+                    Some(Message::Close(_)) | None => return Ok(End::Client),
+                    Some(message) => {
+                        self.send_reply(&message).await?;
+                        continue;
+                    }
                 },
                 frame = self.frames.next() => frame,
             };
@@ -196,6 +204,15 @@ impl<W: WatchSource> Feed<W> {
                 self.socket.feed(self.message(frame)?).await?;
             }
             self.socket.flush().await?;
+        }
+    }
+
+    /// Sends the reply to `message`, which `recv` has put into the buffer, before the next message is read: the replies to
+    /// a client that sends pings and does not read would fill the memory.
+    async fn send_reply(&mut self, message: &Message) -> Result<(), axum::Error> {
+        match message {
+            Message::Ping(_) => self.socket.flush().await,
+            _ => Ok(()),
         }
     }
 

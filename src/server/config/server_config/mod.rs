@@ -242,7 +242,8 @@ fn log(flags: &Flags) -> Result<LogConfig, ConfigError> {
     Ok(LogConfig { filter, format })
 }
 
-/// Returns the log filter. A level alone applies to this crate; libraries need an explicit filter.
+/// Returns the log filter. A level alone applies to this crate; libraries need an explicit filter. The warnings of the
+/// HTTP/2 library are about clients that break the protocol, as often as they like.
 fn log_filter(text: &str) -> Option<String> {
     // Upstream's verbosity: 0 to 3 for operators, 4 and 5 for debugging, above that for tracing.
     let level = match text.parse::<u32>() {
@@ -253,7 +254,7 @@ fn log_filter(text: &str) -> Option<String> {
     };
     match level {
         "error" => Some("error".to_owned()),
-        "warn" | "info" | "debug" | "trace" => Some(format!("warn,watchet={level}")),
+        "warn" | "info" | "debug" | "trace" => Some(format!("warn,h2=error,watchet={level}")),
         _ if text.contains(['=', ',']) && EnvFilter::try_new(text).is_ok() => Some(text.to_owned()),
         _ => None,
     }

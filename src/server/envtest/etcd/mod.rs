@@ -168,8 +168,8 @@ fn address(url: &str) -> Result<SocketAddr, ConfigError> {
 
 fn log(level: Option<&str>) -> Result<LogConfig, ConfigError> {
     let filter = match level {
-        None | Some("info") => "warn,watchet=info",
-        Some("debug") => "warn,watchet=debug",
+        None | Some("info") => "warn,h2=error,watchet=info",
+        Some("debug") => "warn,h2=error,watchet=debug",
         Some("warn") => "warn",
         Some("error" | "dpanic" | "panic" | "fatal") => "error",
         Some(other) => {
