@@ -28,6 +28,7 @@ mod kubectl_verbs;
 mod kubelet;
 mod limits;
 mod metrics;
+mod nesting;
 mod openapi;
 mod operator;
 mod quotas;

@@ -167,7 +167,20 @@ impl Wire {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Response {
-        let request = request(method, path, headers, full(body));
+        self.send_bytes(method, path, headers, body.to_owned().into_bytes())
+            .await
+    }
+
+    /// As [`Self::send`], with any body.
+    pub(crate) async fn send_bytes(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Response {
+        let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+        let request = request(method, path, headers, body.boxed());
         let response = self.open(request).await.expect("an answer");
         let (head, body) = response.into_parts();
         let body = timeout(PATIENCE, body.collect()).await;

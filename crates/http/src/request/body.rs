@@ -21,6 +21,10 @@ const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+
 const PATCH_TYPES_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, \
                                   application/apply-patch+yaml";
 
+/// The maximum number of values in a YAML body, with those that aliases repeat. The memory limit admits fewer, in YAML as in
+/// JSON.
+const YAML_NODES_MAX: usize = 1_000_000;
+
 /// Decodes the object in a body, with its type if known.
 pub(crate) fn object(
     kind: Option<&KindType>,
@@ -119,9 +123,23 @@ fn json(kind: Option<&KindType>, body: &[u8], bytes_max: usize) -> Result<Decode
 }
 
 /// Decodes YAML 1.1 as upstream does: `yes` is true and `017` is fifteen. Infinities and several
-/// documents, which JSON cannot express, are errors, as are alias bombs.
+/// documents, which JSON cannot express, are errors, as are alias bombs and more than 64 levels of lists and maps, for
+/// each of which the decoder takes some 20 KiB of the stack.
+///
+/// Most bodies of this media type are JSON, from kubectl and from clients in Go. These are decoded as such, with the limits
+/// of JSON.
 fn yaml(kind: Option<&KindType>, body: &[u8], bytes_max: usize) -> Result<Decoded, HttpError> {
+    if body.trim_ascii_start().starts_with(b"{") {
+        match json(kind, body, bytes_max) {
+            Err(HttpError::BadRequest(_)) => {}
+            result => return result,
+        }
+    }
     let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: YAML_NODES_MAX,
+            max_events: YAML_NODES_MAX * 2,
+        },
         legacy_octal_numbers: true,
         with_snippet: false,
         duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::PassThrough,
