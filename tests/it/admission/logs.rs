@@ -19,11 +19,11 @@ async fn control_characters_do_not_reach_the_log() {
             Some("/fails") => Reply::other(500, HOSTILE),
             Some("/breaks") => Reply::other(200, HOSTILE),
             Some("/annotates") => respond(
-                &asked,
+                asked,
                 json!({"allowed": true, "auditAnnotations": {"note": HOSTILE}, "warnings": [HOSTILE]}),
             ),
-            Some("/denies") => respond(&asked, json!({"allowed": false, "status": {"message": HOSTILE}})),
-            _ => allow(&asked),
+            Some("/denies") => respond(asked, json!({"allowed": false, "status": {"message": HOSTILE}})),
+            _ => allow(asked),
         })
         .await;
         let ignored = json!({"failurePolicy": "Ignore"});
