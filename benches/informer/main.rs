@@ -1,9 +1,9 @@
-//! The client's half at 100,000 objects: `cargo bench --bench informer [FILTER]`. Beside our stores and
-//! queue there are, on the same pods, the reflector's store of kube-rs and a store of plain hash maps
-//! under a lock, which is client-go's form. What comes over the wire is not in it.
+//! Benchmarks of the informer's store and queue with 100,000 pods: `cargo bench --bench informer [FILTER]`. The module
+//! compares them, on the same pods, with the reflector's store of kube-rs and with hash maps under a lock, which is
+//! client-go's design. It does not measure the network or decoding.
 //!
-//! Besides times each bench reports what it allocates. `max alloc` of the module `fill`, divided by the number
-//! of objects, is what a store takes for each beside the object itself, which all share.
+//! Each bench also reports its allocations. `max alloc` of the module `fill`, divided by the number of objects, is the
+//! memory of a store per object, without the object itself.
 
 mod plain;
 
@@ -51,13 +51,13 @@ fn pod(number: usize, version: usize) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).expect("it is a pod"))
 }
 
-/// The pods, made once, and again as they are after each has changed.
+/// The pods, and the same pods after a change of each.
 static PODS_BEFORE: LazyLock<Vec<Arc<Pod>>> =
     LazyLock::new(|| (0..PODS).map(|number| pod(number, 0)).collect());
 static PODS_AFTER: LazyLock<Vec<Arc<Pod>>> =
     LazyLock::new(|| (0..PODS).map(|number| pod(number, 1)).collect());
 
-/// The place of the n-th pod that is touched: neighbours are far from each other.
+/// Returns the index of the n-th accessed pod. Consecutive accesses are far from each other in memory.
 fn scattered(n: usize) -> usize {
     n * 7_919 % PODS
 }
@@ -67,7 +67,7 @@ fn node(pod: &Pod) -> Vec<String> {
     node.into_iter().collect()
 }
 
-/// How many indexes: none, by namespace, and by node too.
+/// Returns `count` indexes: none, by namespace, or by namespace and by node.
 fn indexers(count: usize) -> Indexers<Pod> {
     match count {
         0 => Indexers::new(),
@@ -92,7 +92,7 @@ fn plain(indexes: usize) -> PlainStore {
     store
 }
 
-/// Kube's store takes events that own their object, and clones that once more.
+/// Returns the store of kube-rs, whose events own their object; the store clones it again.
 fn kubes() -> (store::Store<Pod>, Writer<Pod>) {
     let mut writer = Writer::default();
     writer.apply_watcher_event(&Event::Init);
@@ -103,7 +103,7 @@ fn kubes() -> (store::Store<Pod>, Writer<Pod>) {
     (writer.as_reader(), writer)
 }
 
-/// A whole collection into an empty store, one by one.
+/// Adds all pods to an empty store, one by one.
 #[divan::bench_group(sample_count = 5, sample_size = 1, counters = [ItemsCount::new(PODS)])]
 mod fill {
     use super::*;
@@ -120,14 +120,14 @@ mod fill {
         bencher.bench_local(|| plain(indexes));
     }
 
-    /// With a clone of each object, of which the bytes are not its own doing.
+    /// Includes a clone of each object, which `kube_rs_events_alone` measures.
     #[divan::bench]
     fn kube_rs(bencher: Bencher) {
         LazyLock::force(&PODS_BEFORE);
         bencher.bench_local(kubes);
     }
 
-    /// What of `kube_rs` is the bench's making and the clone: the events alone.
+    /// The part of `kube_rs` that is not the store's: creating the events and cloning the objects.
     #[divan::bench]
     fn kube_rs_events_alone(bencher: Bencher) {
         LazyLock::force(&PODS_BEFORE);
@@ -144,7 +144,7 @@ mod fill {
     }
 }
 
-/// One of the objects changes, and keeps its node and namespace.
+/// Updates one object, whose node and namespace do not change.
 #[divan::bench_group(sample_count = 100, sample_size = 1_000)]
 mod update {
     use super::*;
@@ -161,7 +161,7 @@ mod update {
             .bench_local_values(|pod| store.update(pod));
     }
 
-    /// While a caller holds a list that was taken before a thousand of them.
+    /// Updates while a caller holds a list, which it takes again every thousand updates.
     #[divan::bench(args = [0, 2])]
     fn ours_beside_a_list(bencher: Bencher, indexes: usize) {
         let (store, mut n) = (ours(indexes), 0);
@@ -192,7 +192,7 @@ mod update {
             .bench_local_values(|pod| store.add(pod));
     }
 
-    /// With a clone of the object.
+    /// Includes a clone of the object, which `kube_rs_clone_alone` measures.
     #[divan::bench]
     fn kube_rs(bencher: Bencher) {
         let ((_, mut writer), mut n) = (kubes(), 0);
@@ -205,7 +205,7 @@ mod update {
             .bench_local_refs(|event| writer.apply_watcher_event(event));
     }
 
-    /// What of `kube_rs` is that clone.
+    /// The clone in `kube_rs`.
     #[divan::bench]
     fn kube_rs_clone_alone(bencher: Bencher) {
         let mut n = 0;
@@ -219,7 +219,7 @@ mod update {
     }
 }
 
-/// One object by its key.
+/// Gets one object by its key.
 #[divan::bench_group(sample_count = 100, sample_size = 1_000)]
 mod get {
     use super::*;
@@ -258,7 +258,7 @@ mod get {
     }
 }
 
-/// All objects, each looked at.
+/// Lists all objects and reads each.
 #[divan::bench_group(sample_count = 20, sample_size = 1, counters = [ItemsCount::new(PODS)])]
 mod list {
     use super::*;
@@ -286,7 +286,7 @@ mod list {
     }
 }
 
-/// The hundred pods of a node, each looked at.
+/// Lists the hundred pods of a node and reads each.
 #[divan::bench_group(sample_count = 100, counters = [ItemsCount::new(PODS / NODES)])]
 mod of_a_node {
     use super::*;
@@ -317,7 +317,7 @@ mod of_a_node {
     }
 }
 
-/// The queue, alone and with the store that its popper keeps.
+/// The queue, alone and with the store that the consumer updates.
 #[divan::bench_group(sample_count = 5, sample_size = 1, counters = [ItemsCount::new(PODS)])]
 mod fifo {
     use super::*;
@@ -338,7 +338,7 @@ mod fifo {
         }
     }
 
-    /// A change of each object is queued.
+    /// Queues a change of each object.
     #[divan::bench]
     fn push(bencher: Bencher) {
         LazyLock::force(&PODS_AFTER);
@@ -349,7 +349,7 @@ mod fifo {
             });
     }
 
-    /// A second change of each object is queued.
+    /// Queues a second change of each object.
     #[divan::bench]
     fn push_again(bencher: Bencher) {
         LazyLock::force(&PODS_AFTER);
@@ -364,7 +364,7 @@ mod fifo {
             });
     }
 
-    /// All are popped, and nothing is done about them.
+    /// Pops all objects without processing them.
     #[divan::bench]
     fn pop(bencher: Bencher) {
         LazyLock::force(&PODS_BEFORE);
@@ -385,7 +385,7 @@ mod fifo {
             });
     }
 
-    /// One change after the other goes through the queue into the store.
+    /// Queues each change, pops it and applies it to the store.
     #[divan::bench(args = [0, 2])]
     fn through(bencher: Bencher, indexes: usize) {
         LazyLock::force(&PODS_AFTER);
@@ -399,7 +399,7 @@ mod fifo {
         });
     }
 
-    /// A list of all objects, when all are known: what it takes until the reflector goes on.
+    /// Queues a list of all objects, all of which are in the store: the time for which a relist blocks the reflector.
     #[divan::bench]
     fn relist(bencher: Bencher) {
         let store = Arc::new(ours(0));

@@ -1,5 +1,5 @@
-//! What ours is measured beside: client-go's `threadSafeMap` in Rust's own maps. A hash map of objects and
-//! one for each index, from value to keys, under one lock. It is no more than what the benches need.
+//! The store to compare with: client-go's `threadSafeMap` with Rust's hash maps. One map of the objects and one for each
+//! index, from value to keys, under one lock. It has only the methods that the benches call.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! The three hottest paths, each as one piece of work that is always the same, for scripts/instructions
-//! to count the instructions of under valgrind. It counts nothing itself and reports no times.
+//! The three hottest paths, each as a fixed amount of work, whose instructions scripts/instructions counts under
+//! valgrind. This program itself counts and times nothing.
 //!
-//! `instructions PATH` works on one of them; without a path, as `cargo bench` starts it, on all.
+//! `instructions PATH` runs one path; without a PATH, as `cargo bench` starts it, the program runs all.
 
 #[path = "../fixture/mod.rs"]
 #[allow(dead_code, reason = "the benches of parts use all of it")]
@@ -10,13 +10,13 @@ mod fixture;
 use fixture::Server;
 use fixture::pods::{Changes, FIRST_LIST};
 
-/// What is counted is what happens in here, on this thread; scripts/instructions looks for the name.
+/// Runs the work. scripts/instructions counts the instructions of this function, by its name, on this thread.
 #[inline(never)]
 fn counted_work(work: &mut dyn FnMut()) {
     work();
 }
 
-/// 1,024 events of storage in batches of 64, decoded and applied to a cache of 2,000 pods.
+/// Decodes 1,024 events of storage in batches of 64 and applies them to a cache of 2,000 pods.
 fn apply() {
     let (server, mut changes) = (Server::with(2_000), Changes::of(2_000));
     let mut batches: Vec<_> = (0..17).map(|_| changes.batch(64)).collect();
@@ -25,7 +25,7 @@ fn apply() {
     counted_work(&mut || batches.by_ref().for_each(|batch| server.apply(batch)));
 }
 
-/// Eight events, one after another, each taken by 1,000 watchers.
+/// Sends eight events, one after another, each to 1,000 watchers.
 fn dispatch() {
     const WATCHERS: usize = 1_000;
     let (server, mut changes) = (Server::with(100), Changes::of(100));
@@ -43,7 +43,7 @@ fn dispatch() {
     });
 }
 
-/// The body of a list of 2,000 pods.
+/// Reads the body of a list of 2,000 pods.
 fn list() {
     let server = Server::with(2_000);
     let uri = "/api/v1/pods?resourceVersion=0";
@@ -54,7 +54,7 @@ fn list() {
 const PATHS: [(&str, fn()); 3] = [("apply", apply), ("dispatch", dispatch), ("list", list)];
 
 fn main() {
-    // Cargo's own `--bench` names no path.
+    // `cargo bench` passes `--bench`.
     let named = std::env::args()
         .skip(1)
         .find(|name| !name.starts_with("--"));

@@ -1,7 +1,7 @@
-//! The parts of the two paths, timed one by one: `cargo bench --bench parts [FILTER]`. It shows which
-//! part got slower; how fast the whole is over sockets and disks, `scripts/bench` measures.
+//! Benchmarks of the parts of the server: `cargo bench --bench parts [FILTER]`. They show which part became slower;
+//! `scripts/bench` measures the whole server with sockets and disks.
 //!
-//! Each part is reached by public modules, so that it is measured as it is used.
+//! The benches call public functions only, so that they measure each part as it is used.
 
 #[path = "../fixture/mod.rs"]
 mod fixture;
@@ -29,11 +29,11 @@ fn decode(resource: &Resource, pod: usize, stored: &[u8]) -> Object {
     .expect("it is a pod")
 }
 
-/// From stored bytes to an object.
+/// Decodes stored bytes to an object.
 mod splice {
     use super::*;
 
-    /// The resource version into the bytes, and the columns out of them.
+    /// Inserts the resourceVersion into the bytes and extracts the columns.
     #[divan::bench]
     fn decode_object(bencher: Bencher) {
         let (server, stored) = (Server::with(1), pods::json(7, 1));
@@ -43,13 +43,13 @@ mod splice {
     }
 }
 
-/// The verdicts of a selector on 1,000 pods.
+/// Evaluates a selector on 1,000 pods.
 mod selector {
     use super::*;
 
     const PODS: usize = 1_000;
 
-    /// How many of the pods are selected is checked: a selector that is not understood selects none.
+    /// Evaluates a selector, and checks that it selects `selected` pods.
     fn verdicts(bencher: Bencher, labels: &str, fields: &str, selected: usize) {
         let server = Server::with(1);
         let resource = server.pods();
@@ -74,7 +74,7 @@ mod selector {
         verdicts(bencher, "tier=front", "", PODS / 2);
     }
 
-    /// One that no pod has.
+    /// A label that no pod has.
     #[divan::bench]
     fn absent_label(bencher: Bencher) {
         verdicts(bencher, "zone=north", "", 0);
@@ -92,7 +92,7 @@ mod selector {
     }
 }
 
-/// Events into a cache of so many pods without watchers: decoded, applied, published.
+/// Applies events to a cache of this many pods without watchers: decodes, applies and publishes them.
 mod apply {
     use super::*;
 
@@ -115,11 +115,11 @@ mod apply {
     }
 }
 
-/// An event from storage until so many watchers have taken its frame.
+/// The time from an event of storage until all of its watchers have received the frame.
 mod dispatch {
     use super::*;
 
-    /// Watchers, each with the selector of `selector`; `writes` of them see each event.
+    /// Measures `watchers` watchers; watcher `n` has the selector `selector(n)`, and `writes` of them receive each event.
     fn events(
         bencher: Bencher,
         watchers: usize,
@@ -130,7 +130,7 @@ mod dispatch {
         let server = Server::with(pods::NODES);
         let watch = format!("/api/v1/pods?watch=1&resourceVersion={FIRST_LIST}");
         let crowd = server.crowd(watchers, |client| format!("{watch}{}", selector(client)));
-        // A round over the nodes, so that all have begun.
+        // One event for each node, so that all watches have started.
         for _ in 0..pods::NODES {
             crowd.take(changes.batch(1), writes);
         }
@@ -145,7 +145,7 @@ mod dispatch {
         events(bencher, watchers, |_| String::new(), watchers);
     }
 
-    /// Each watches one of the nodes, as kubelets do.
+    /// Each watcher selects the pods of one node, as a kubelet does.
     #[divan::bench(args = [100, 1_000, 10_000], sample_size = 1)]
     fn of_a_node(bencher: Bencher, watchers: usize) {
         let node = |client| client % pods::NODES;
@@ -154,7 +154,7 @@ mod dispatch {
     }
 }
 
-/// The body of a list of so many pods, as the client takes it.
+/// Reads the body of a list of this many pods.
 mod list {
     use super::*;
 
@@ -172,7 +172,7 @@ mod list {
         body(bencher, pods, "resourceVersion=0");
     }
 
-    /// A consistent one: at version 0 the limit is not for the cache.
+    /// A consistent list, because the cache ignores the limit at resourceVersion 0.
     #[divan::bench(args = [10_000])]
     fn page_of_500(bencher: Bencher, pods: usize) {
         body(bencher, pods, "limit=500");
@@ -197,13 +197,13 @@ mod list {
     }
 }
 
-/// What the history of a cache of 10,000 pods is asked, from before so many events.
-mod ring {
+/// Reads from the history of a cache of 10,000 pods, starting this many events ago.
+mod history {
     use super::*;
 
     const PODS: usize = 10_000;
 
-    /// The cache after so many events, which are that many bytes of frames.
+    /// Returns a cache after this many events, and the size of their frames in bytes.
     fn after(events: usize) -> (Server, usize) {
         let (server, batch) = (Server::with(PODS), Changes::of(PODS).batch(events));
         let values = batch.events.iter().filter_map(|event| event.value.as_ref());
@@ -214,7 +214,7 @@ mod ring {
         (server, length)
     }
 
-    /// One pod as it was before them: from the nearest kept state, with events undone.
+    /// Gets one pod as it was before the events: from the nearest retained state, with events undone.
     #[divan::bench(args = [100, 1_000, 10_000])]
     fn exact_version(bencher: Bencher, events: usize) {
         let (server, _) = after(events);
@@ -226,7 +226,7 @@ mod ring {
         bencher.bench_local(|| server.get(&uri));
     }
 
-    /// A watch from before them until it has caught up.
+    /// Opens a watch from before the events and reads until it has caught up.
     #[divan::bench(args = [100, 1_000, 10_000])]
     fn catch_up(bencher: Bencher, events: usize) {
         let (server, length) = after(events);
@@ -237,8 +237,8 @@ mod ring {
     }
 }
 
-/// What it costs a write of a pod to say who manages its fields.
-mod managers {
+/// The cost of managed fields in a write of a pod.
+mod managed_fields {
     use serde_json::Value;
     use watchet::schema::Types;
     use watchet::schema::managed::{Scope, WriteContext, apply, update};
@@ -259,7 +259,7 @@ mod managers {
         }
     }
 
-    /// The entry of a new pod.
+    /// Computes the entry of a new pod.
     #[divan::bench]
     fn of_a_create(bencher: Bencher) {
         let types = Types::builtins();
@@ -272,7 +272,7 @@ mod managers {
             });
     }
 
-    /// The entries after another manager changed one annotation.
+    /// Computes the entries after another manager changed one annotation.
     #[divan::bench]
     fn of_an_update(bencher: Bencher) {
         let types = Types::builtins();
@@ -289,7 +289,7 @@ mod managers {
             });
     }
 
-    /// An apply of all that is there already.
+    /// Applies a configuration that changes nothing.
     #[divan::bench]
     fn of_an_apply(bencher: Bencher) {
         let types = Types::builtins();
@@ -301,7 +301,7 @@ mod managers {
     }
 }
 
-/// The server that a test starts in its own process, until it is ready; stopping it is not timed.
+/// The start of a `testing::Server` until it is ready. The stop is not measured.
 #[divan::bench_group(sample_count = 20, sample_size = 1)]
 mod testing {
     use tokio::runtime::Runtime;
@@ -309,7 +309,7 @@ mod testing {
 
     use super::*;
 
-    /// Starts servers as `builder` says, and one before that, which makes what stays.
+    /// Starts servers with `builder`. A first start, which creates the certificates and objects, is not measured.
     fn starts(bencher: Bencher, builder: &testing::Builder) {
         let runtime = Runtime::new().expect("there are threads");
         let start = || {
@@ -319,17 +319,17 @@ mod testing {
         };
         let stop = |server: testing::Server| runtime.block_on(server.stop()).expect("it stops");
         stop(start());
-        // Divan drops what a sample returns after its time: the server's thread ends then.
+        // Divan drops the returned value after the measurement, which ends the server's thread.
         bencher.bench_local(start);
     }
 
-    /// Nothing is kept: certificates are made each time.
+    /// In memory: each start makes certificates.
     #[divan::bench]
     fn start_in_memory(bencher: Bencher) {
         starts(bencher, &testing::Server::builder());
     }
 
-    /// In a directory that has certificates and the objects that every server makes, each synced to disk.
+    /// In a directory that has the certificates and the objects of every server; writes are synced to disk.
     #[divan::bench]
     fn start_again_in_a_directory(bencher: Bencher) {
         let directory = tempfile::tempdir().expect("a directory");
