@@ -1,11 +1,11 @@
-//! A test of an operator, as one would write it: the operator runs against a real API server in the
-//! test's own process. The operator here gives every namespace with the label `team` a quota.
+//! An example of the test of an operator: both the operator and a real API server run in the process of the test. The
+//! operator creates a quota in every namespace with the label `team`.
 //!
 //! ```text
 //! cargo run --example operator_test
 //! ```
 
-#![allow(clippy::print_stdout, reason = "it says what it does")]
+#![allow(clippy::print_stdout, reason = "the example prints its steps")]
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use serde_json::json;
 use tokio::time::Instant;
 use watchet::testing::Server;
 
-/// How long the operator may take; it takes milliseconds.
+/// The time limit of the operator, which takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The operator: what it does about one namespace.
+/// Reconciles one namespace.
 async fn reconcile(namespace: Arc<Namespace>, client: Arc<Client>) -> Result<Action, kube::Error> {
     let quotas: Api<ResourceQuota> = Api::namespaced(Client::clone(&client), &namespace.name_any());
     let needs_quota = namespace.labels().contains_key("team");
@@ -45,7 +45,7 @@ async fn reconcile(namespace: Arc<Namespace>, client: Arc<Client>) -> Result<Act
     Ok(Action::await_change())
 }
 
-/// The operator: runs until it is dropped.
+/// Runs the operator until the future is dropped.
 async fn operate(client: Client) {
     Controller::new(Api::all(client.clone()), watcher::Config::default())
         .run(
@@ -57,8 +57,8 @@ async fn operate(client: Client) {
         .await;
 }
 
-/// The test.
-async fn a_team_gets_a_quota(client: Client) -> Result<(), Box<dyn Error>> {
+/// The test: labels a namespace, and later removes the label.
+async fn labelled_namespace_has_a_quota(client: Client) -> Result<(), Box<dyn Error>> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let quotas: Api<ResourceQuota> = Api::namespaced(client, "shop");
     let shop = json!({"metadata": {"name": "shop", "labels": {"team": "blue"}}});
@@ -90,7 +90,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let client = Client::try_from(config)?;
     tokio::select! {
         () = operate(client.clone()) => return Err("the operator has ended".into()),
-        tested = a_team_gets_a_quota(client) => tested?,
+        tested = labelled_namespace_has_a_quota(client) => tested?,
     }
     println!("tested after {:?}", started.elapsed());
     server.stop().await?;

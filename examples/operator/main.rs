@@ -1,11 +1,11 @@
-//! An operator against a real API server in one process: a custom resource, a finalizer, owned
-//! children and status, all by server-side apply. `website.rs` is the operator.
+//! An operator and the API server that it needs, in one process. The operator (`website.rs`) has a custom resource, a
+//! finalizer, owned objects and status, and writes with server-side apply.
 //!
 //! ```text
 //! cargo run --example operator
 //! ```
 
-#![allow(clippy::print_stdout, reason = "it says what it does")]
+#![allow(clippy::print_stdout, reason = "the example prints its steps")]
 
 mod rollout;
 mod website;
@@ -25,10 +25,10 @@ use serde_json::json;
 use watchet::testing::Server;
 use website::{LISTING, Website, WebsiteSpec};
 
-/// How long all of it may take; it takes less than a second.
+/// The time limit of the example, which takes less than a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a user does, and sees.
+/// Creates, changes and deletes a website as a user, and waits for the effects.
 async fn run_story(client: Client) -> Result<(), Box<dyn Error>> {
     await_condition(
         Api::all(client.clone()),
@@ -63,17 +63,20 @@ async fn run_story(client: Client) -> Result<(), Box<dyn Error>> {
 
     let page = maps.get(&shop.page()).await?;
     websites.delete("shop", &DeleteParams::default()).await?;
-    gone(&websites, &shop).await?;
+    wait_until_deleted(&websites, &shop).await?;
     let listing = maps.get(LISTING).await?.data.unwrap_or_default();
-    println!("the website is deleted; listed are {:?}", listing.keys());
-    gone(&deployments, &servers.ok_or("no deployment")?).await?;
-    gone(&maps, &page).await?;
-    println!("the server has collected its deployment and its config map");
+    println!(
+        "the website is deleted; the listing has {:?}",
+        listing.keys()
+    );
+    wait_until_deleted(&deployments, &servers.ok_or("no deployment")?).await?;
+    wait_until_deleted(&maps, &page).await?;
+    println!("the garbage collector has deleted its deployment and its config map");
     Ok(())
 }
 
 /// Waits until an object is deleted.
-async fn gone<K>(api: &Api<K>, object: &K) -> Result<(), Box<dyn Error>>
+async fn wait_until_deleted<K>(api: &Api<K>, object: &K) -> Result<(), Box<dyn Error>>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -93,12 +96,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let kubeconfig = Kubeconfig::from_yaml(server.kubeconfig())?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let client = Client::try_from(config)?;
-    let said = |outcome: Result<String, String>| match outcome {
-        Ok(website) => println!("  operator: {website} is seen to"),
+    let report = |outcome: Result<String, String>| match outcome {
+        Ok(website) => println!("  operator: reconciled {website}"),
         Err(error) => println!("  operator: {error}"),
     };
     tokio::select! {
-        ended = website::operate(client.clone(), said) => {
+        ended = website::operate(client.clone(), report) => {
             ended?;
             return Err("the operator has ended".into());
         }

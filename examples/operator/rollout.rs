@@ -1,5 +1,5 @@
-//! Stands in for the deployment controller and the kubelets, which a server alone does not have:
-//! every deployment is immediately as ready as its spec requires. It makes no pods.
+//! Simulates the deployment controller and the kubelets, which watchet does not have: sets the status of every deployment
+//! to ready, without creating pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-/// Works until it is dropped.
+/// Runs until the future is dropped.
 pub(crate) async fn roll_out(client: Client) {
     let deployments: Api<Deployment> = Api::all(client.clone());
     Controller::new(deployments, watcher::Config::default())

@@ -1,5 +1,5 @@
-//! The operator: a `Website` has its page in a config map and is served by a deployment, both owned
-//! by it, and is listed with all others of its namespace. Not here: who runs it, and on what.
+//! The operator. It creates a config map with the page and a deployment for each `Website`, both owned by it, and lists
+//! all websites of a namespace in another config map.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Under which name it applies what it wants.
+/// The field manager of the operator.
 pub(crate) const MANAGER: &str = "website-operator";
 
-/// Holds a website until it is no longer listed.
+/// The finalizer of a website, removed when the website is no longer in the listing.
 pub(crate) const FINALIZER: &str = "example.com/listed";
 
 /// The config map that lists the websites of a namespace. No website owns it.
@@ -32,7 +32,7 @@ pub(crate) const LISTING: &str = "websites";
 /// The condition of a website whose replicas are all ready.
 const READY: &str = "Ready";
 
-/// What its user wants.
+/// The desired state, set by the user.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "example.com",
@@ -45,21 +45,21 @@ const READY: &str = "Ready";
 pub(crate) struct WebsiteSpec {
     /// The page.
     pub(crate) html: String,
-    /// How many servers it has.
+    /// The number of web servers.
     #[serde(default = "replicas")]
     #[schemars(range(min = 1, max = 9))]
     pub(crate) replicas: i32,
 }
 
-/// What the operator has seen.
+/// The observed state, set by the operator.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WebsiteStatus {
     /// The generation that the rest describes.
     pub(crate) observed_generation: Option<i64>,
-    /// How many servers are ready.
+    /// The number of web servers that are ready.
     pub(crate) ready_replicas: i32,
-    /// By type.
+    /// The conditions, by type.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub(crate) conditions: Vec<Condition>,
 }
@@ -69,7 +69,7 @@ fn replicas() -> i32 {
 }
 
 impl Website {
-    /// Whether everything that the spec requires exists.
+    /// Returns true if everything that the spec requires exists.
     pub(crate) fn is_ready(&self) -> bool {
         self.status.as_ref().is_some_and(|status| {
             let mut ready = status.conditions.iter().filter(|c| c.type_ == READY);
@@ -78,14 +78,14 @@ impl Website {
         })
     }
 
-    /// The name of its page's config map.
+    /// Returns the name of the config map with the page.
     pub(crate) fn page(&self) -> String {
         format!("{}-page", self.name_any())
     }
 
     fn owner(&self) -> Option<OwnerReference> {
         let mut owner = self.controller_owner_ref(&())?;
-        // Who deletes it in the foreground waits for what it owns.
+        // A foreground deletion of the website waits for the objects that it owns.
         owner.block_owner_deletion = Some(true);
         Some(owner)
     }
@@ -93,8 +93,8 @@ impl Website {
 
 type Failure = finalizer::Error<kube::Error>;
 
-/// Defines websites and reconciles them until it is dropped. `report` is called for each one that was reconciled
-/// to, and of each failure; what failed is tried again.
+/// Creates the definition of websites and reconciles them until the future is dropped. Calls `report` with each reconciled
+/// website and with each error; a failed website is reconciled again.
 pub(crate) async fn operate(
     client: Client,
     report: impl Fn(Result<String, String>),
@@ -108,7 +108,7 @@ pub(crate) async fn operate(
         .for_each(|outcome| {
             match outcome {
                 Ok((website, _)) => report(Ok(website.to_string())),
-                // A child has changed or gone after its owner.
+                // The event of an owned object came after the deletion of its website.
                 Err(controller::Error::ObjectNotFound(_)) => {}
                 Err(error) => report(Err(error.to_string())),
             }
@@ -145,7 +145,7 @@ fn applying() -> PatchParams {
     PatchParams::apply(MANAGER).force()
 }
 
-/// Makes it so, and writes what is there into the status.
+/// Applies the objects of the website, and writes the status.
 async fn apply(website: &Website, client: &Client, namespace: &str) -> Result<Action, kube::Error> {
     let name = website.name_any();
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
@@ -169,21 +169,22 @@ async fn apply(website: &Website, client: &Client, namespace: &str) -> Result<Ac
     Ok(Action::await_change())
 }
 
-/// The finalizer's work: nothing that the website owns, for that goes by itself.
+/// Removes the website from the listing. The garbage collector deletes the objects that it owns.
 async fn unlist(
     website: &Website,
     client: &Client,
     namespace: &str,
 ) -> Result<Action, kube::Error> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    // In a namespace that ends it may be gone, and could not be made again.
+    // In a namespace that is being deleted the listing may be deleted already, and cannot be created again.
     if maps.get_opt(LISTING).await?.is_some() {
         list(&website.name_any(), &maps, json!({})).await?;
     }
     Ok(Action::await_change())
 }
 
-/// Each website has its own entries in the listing: what it no longer applies goes.
+/// Applies the entries of one website in the listing. Each website has its own field manager, so an apply without entries
+/// removes those of this website only.
 async fn list(name: &str, maps: &Api<ConfigMap>, mut entries: Value) -> Result<(), kube::Error> {
     entries["apiVersion"] = json!("v1");
     entries["kind"] = json!("ConfigMap");

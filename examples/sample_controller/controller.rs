@@ -1,5 +1,5 @@
-//! The controller: for each Foo a Deployment of the size that it asks for, and in the Foo's status how
-//! much of it is available.
+//! The controller. It maintains a Deployment with the requested number of replicas for each Foo, and writes the number of
+//! available replicas to the status of the Foo.
 //!
 //! ```text
 //!   Foo changes ─────────────▶ key ─┐
@@ -8,9 +8,8 @@
 //!                                           └───────────────────────┘
 //! ```
 //!
-//! An event only queues the key of its Foo: `reconcile` looks at
-//! what there is and does what is missing. So it does not matter how often it is called, nor whether
-//! the process, or the server, died since.
+//! An event only queues the key of its Foo. `reconcile` compares the desired state with the observed one and writes the
+//! difference, so it may be called any number of times, also after a restart of the process or the server.
 
 use std::sync::Arc;
 
@@ -26,11 +25,11 @@ use watchet::client::{
 
 use crate::foo::{Foo, controller_of};
 
-/// Why a Foo is not as it should be; it is tried again.
+/// Why a Foo could not be reconciled; the controller retries.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("Resource {0:?} already exists and is not managed by Foo")]
-    NotOurs(String),
+    NotOwned(String),
     #[error(transparent)]
     Server(#[from] RestError),
     #[error("the deployment cannot be written: {0}")]
@@ -38,10 +37,10 @@ enum Failure {
 }
 
 pub(crate) struct SampleController {
-    /// To write by.
+    /// Clients for writes.
     foos: ResourceClient<Foo>,
     deployments: ResourceClient<Deployment>,
-    /// To read by: these ask the informers' copies, never the server.
+    /// Listers for reads. They read the caches of the informers and send no requests.
     foo_lister: Lister<Foo>,
     deployment_lister: Lister<Deployment>,
     queue: Arc<WorkQueue<ObjectKey>>,
@@ -70,12 +69,12 @@ impl SampleController {
         })
     }
 
-    /// What it has to do.
+    /// Returns the queue of the keys of Foos to reconcile.
     pub(crate) fn queue(&self) -> Arc<WorkQueue<ObjectKey>> {
         self.queue.clone()
     }
 
-    /// Works until `stop`; what is in the works then is finished.
+    /// Runs the workers until `stop`, and waits for the keys in the queue to be reconciled.
     pub(crate) async fn run(&self, workers: usize, stop: CancellationToken) {
         let work = join_all((0..workers).map(|_| self.work()));
         let end = async {
@@ -85,7 +84,7 @@ impl SampleController {
         tokio::join!(work, end);
     }
 
-    /// One worker. The queue gives no key to two of them concurrently.
+    /// Runs one worker. The queue never gives a key to two workers at the same time.
     async fn work(&self) {
         while let Some(key) = self.queue.get().await {
             match self.reconcile(&key).await {
@@ -99,12 +98,11 @@ impl SampleController {
         }
     }
 
-    /// Brings one Foo nearer to what it should be. What it writes comes back as a change of a
-    /// Deployment, and brings it here again.
+    /// Reconciles one Foo. Its writes cause events of the Deployment, which queue the Foo again.
     async fn reconcile(&self, key: &ObjectKey) -> Result<(), Failure> {
         let (namespace, name) = (key.namespace(), key.name());
         let Ok(foo) = self.foo_lister.namespaced(namespace).get(name) else {
-            // It was deleted. The server deletes what it owned.
+            // The Foo was deleted. The garbage collector deletes its Deployment.
             return Ok(());
         };
         let deployment = self.deployment_of(&foo, namespace).await?;
@@ -115,18 +113,18 @@ impl SampleController {
         Ok(())
     }
 
-    /// Its Deployment: made if there is none, and scaled if it is not of the asked size.
+    /// Returns the Deployment of a Foo. Creates it if it does not exist, and scales it if the number of replicas differs.
     async fn deployment_of(&self, foo: &Foo, namespace: &str) -> Result<Arc<Deployment>, Failure> {
         let deployments = self.deployments.clone().namespace(namespace);
         let name = &foo.spec.deployment_name;
         let Ok(known) = self.deployment_lister.namespaced(namespace).get(name) else {
-            // The copy may be behind; then this fails, and is tried again.
+            // If the cache is behind, the Deployment may exist; then this fails, and the worker retries.
             let made = deployments.create(&foo.deployment()?).await?;
             tracing::info!(namespace, name, "created a deployment");
             return Ok(Arc::new(made));
         };
         if !foo.controls(&known) {
-            let failure = Failure::NotOurs(name.clone());
+            let failure = Failure::NotOwned(name.clone());
             let about = ApiResource::of::<Foo>().reference(foo);
             self.recorder
                 .warning(&about, "ErrResourceExists", failure.to_string());
@@ -140,8 +138,8 @@ impl SampleController {
         {
             return Ok(known);
         }
-        // A copy of the copy: what a lister gives belongs to everybody. It has the resourceVersion, so
-        // that a concurrent change is not overwritten: this fails then.
+        // The object of a lister is shared, so it is cloned. The clone has the resourceVersion: if another client has
+        // changed the Deployment, the update fails with a conflict.
         let mut scaled_spec = Deployment::clone(&known);
         scaled_spec.spec.get_or_insert_default().replicas = replicas;
         let scaled = deployments.update(&scaled_spec).await?;
@@ -186,17 +184,17 @@ fn follow_deployments(
     let handler = ResourceEventHandlerFuncs::<Deployment>::new()
         .on_add(move |deployment, _| add_owner(&added, &deployment))
         .on_update(move |old, new| {
-            // A resync sends every Deployment; one that has not changed needs nothing.
+            // A resync sends every Deployment; unchanged ones are ignored.
             if old.metadata.resource_version != new.metadata.resource_version {
                 add_owner(&changed, &new);
             }
         })
-        // Also if it was deleted while the watch was down: its last known state has its owner.
+        // If the watch missed the deletion, the last known state has the owner.
         .on_delete(move |gone: Deleted<Deployment>| add_owner(&deleted, gone.object()));
     informer.add_event_handler(handler).map(drop)
 }
 
-/// The Foo that a Deployment belongs to, if it does, has to be looked at.
+/// Queues the Foo that owns a Deployment, if any.
 fn add_owner(queue: &WorkQueue<ObjectKey>, deployment: &Deployment) {
     if let Some(owner) = controller_of(deployment)
         && owner.kind == Foo::KIND

@@ -1,5 +1,4 @@
-//! `Foo`, the custom resource: its type in Rust, its definition on the server, and the Deployment that
-//! one of it wants. What is done about them is in `controller.rs`.
+//! The custom resource `Foo`: its Rust type, its CustomResourceDefinition, and the Deployment of a Foo.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -8,7 +7,7 @@ use k8s_openapi::{Metadata, NamespaceResourceScope, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// A wish for a Deployment of some size.
+/// A custom resource that requests a Deployment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Foo {
     pub(crate) metadata: ObjectMeta,
@@ -17,7 +16,7 @@ pub(crate) struct Foo {
     pub(crate) status: FooStatus,
 }
 
-/// What its user wants.
+/// The desired state, set by the user.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FooSpec {
@@ -25,7 +24,7 @@ pub(crate) struct FooSpec {
     pub(crate) replicas: i32,
 }
 
-/// What the controller has seen.
+/// The observed state, set by the controller.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FooStatus {
@@ -33,7 +32,7 @@ pub(crate) struct FooStatus {
     pub(crate) available_replicas: i32,
 }
 
-// These two are all that informers and clients need to know of a type.
+// Informers and clients require these two traits.
 impl Resource for Foo {
     const API_VERSION: &'static str = "samplecontroller.k8s.io/v1alpha1";
     const GROUP: &'static str = "samplecontroller.k8s.io";
@@ -56,12 +55,12 @@ impl Metadata for Foo {
 }
 
 impl Foo {
-    /// The definition of Foos.
+    /// Returns the CustomResourceDefinition of Foo.
     pub(crate) fn definition() -> Result<CustomResourceDefinition, serde_json::Error> {
         serde_json::from_value(json!({
             "metadata": {
                 "name": "foos.samplecontroller.k8s.io",
-                // The group is one of Kubernetes' own, and that project wants to be asked.
+                // Groups below k8s.io require this annotation.
                 "annotations": {"api-approved.kubernetes.io": "unapproved, experimental-only"},
             },
             "spec": {
@@ -96,7 +95,7 @@ impl Foo {
         }))
     }
 
-    /// The Deployment that it wants, which it owns: who deletes the Foo deletes it too.
+    /// Returns the desired Deployment. The Foo owns it, so the garbage collector deletes it after the Foo.
     pub(crate) fn deployment(&self) -> Result<Deployment, serde_json::Error> {
         let labels = json!({"app": "nginx", "controller": self.metadata.name});
         serde_json::from_value(json!({
@@ -123,14 +122,15 @@ impl Foo {
         }))
     }
 
-    /// Whether it is the one that cares for `deployment`, by uid: one of its name may have been before.
+    /// Returns true if this Foo is the controller of `deployment`. Compares the uid, because a deleted Foo may have had
+    /// the same name.
     pub(crate) fn controls(&self, deployment: &Deployment) -> bool {
         let owner = controller_of(deployment);
         owner.is_some_and(|owner| Some(&owner.uid) == self.metadata.uid.as_ref())
     }
 }
 
-/// Who cares for a Deployment.
+/// Returns the controller of a Deployment, from its owner references.
 pub(crate) fn controller_of(deployment: &Deployment) -> Option<&OwnerReference> {
     let owners = deployment.metadata.owner_references.as_ref()?;
     owners.iter().find(|owner| owner.controller == Some(true))

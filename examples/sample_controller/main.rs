@@ -1,6 +1,6 @@
-//! The sample controller of Kubernetes, on this crate's informers: it makes Foos a resource of the server
-//! and keeps a Deployment for each of them. It works against any Kubernetes server, also when that is
-//! killed now and then. Several may run: one leads, the others wait.
+//! Kubernetes' sample controller with the informers of `watchet::client`: defines the resource Foo and maintains a
+//! Deployment for each Foo. It works with any Kubernetes server, also across restarts of the server. Several processes can
+//! run: one is the leader, the others wait.
 //!
 //! ```text
 //! cargo run --example sample_controller -- --kubeconfig .watchet/kubeconfig
@@ -13,7 +13,7 @@
 //! kubectl get deployment example
 //! ```
 
-#![allow(clippy::disallowed_names, reason = "a Foo is what there is")]
+#![allow(clippy::disallowed_names, reason = "the resource is called Foo")]
 
 mod controller;
 mod foo;
@@ -39,32 +39,32 @@ use controller::SampleController;
 use foo::Foo;
 use metrics::Counting;
 
-/// How long what is in the works may take at the end.
+/// The time limit of the shutdown.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// The pause before a server that is away is asked again.
+/// The pause before another attempt to define Foos.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Keeps a Deployment for each Foo.
+/// Maintains a Deployment for each Foo
 #[derive(Debug, Parser)]
 struct Args {
-    /// Where the server is and who asks; without it as kubectl and pods find it.
+    /// Kubeconfig of the server [default: $KUBECONFIG, else ~/.kube/config, else the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// How many Foos are reconciled concurrently.
+    /// Number of Foos that are reconciled concurrently
     #[arg(long, value_name = "NUMBER", default_value_t = 2)]
     workers: usize,
 
-    /// Where the Lease is that says which of several controllers leads.
+    /// Namespace of the Lease for leader election
     #[arg(long, value_name = "NAMESPACE", default_value = "default")]
     lease_namespace: String,
 
-    /// How long the others wait for a leader that says nothing.
+    /// Time after which another process can take over the Lease of a leader that does not renew it, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     lease_duration: u64,
 
-    /// Where metrics are served, e.g. 127.0.0.1:8080; not at all without it.
+    /// Address to serve metrics on, e.g. 127.0.0.1:8080 [default: metrics are not served]
     #[arg(long, value_name = "ADDRESS")]
     metrics_address: Option<SocketAddr>,
 }
@@ -78,7 +78,7 @@ impl Args {
         Ok(RestClient::new(&config)?)
     }
 
-    /// The usual proportions: 15 s, 10 s, 2 s.
+    /// Returns the configuration of the leader election, in the proportions of client-go's defaults (15 s, 10 s, 2 s).
     fn election(&self) -> LeaderElectionConfig {
         let lease_duration = Duration::from_secs(self.lease_duration);
         let identity = format!("sample-controller-{}", uuid::Uuid::new_v4());
@@ -102,7 +102,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let stop = CancellationToken::new();
     let mut running = pin!(run(&args, stop.clone()));
-    // Biased: what has ended needs no signal. Both signals mean the same.
+    // The end of the controller comes first. Both signals have the same effect.
     tokio::select! {
         biased;
         ended = &mut running => return ended,
@@ -114,7 +114,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     running.await
 }
 
-/// Waits until this process leads, and controls until `stop`.
+/// Waits until this process is the leader, then runs the controller until `stop`.
 async fn run(args: &Args, stop: CancellationToken) -> Result<(), Box<dyn Error>> {
     let client = args.client()?;
     let elector = LeaderElector::new(&client, args.election())?;
@@ -128,7 +128,7 @@ async fn run(args: &Args, stop: CancellationToken) -> Result<(), Box<dyn Error>>
     let lead = elector.run(stop, async |stop| {
         control(&client, args.workers, &counting, stop).await
     });
-    // Biased: what is done counts. Those who wait to lead serve metrics, too.
+    // The end of the election comes first. Processes that wait for the lease also serve metrics.
     let led = tokio::select! {
         biased;
         led = lead => led,
@@ -137,26 +137,29 @@ async fn run(args: &Args, stop: CancellationToken) -> Result<(), Box<dyn Error>>
     match led {
         LeaderEnded::Done(done) => done,
         LeaderEnded::NeverLed => Ok(()),
-        // Its supervisor starts it again, and then it waits until it leads.
+        // The process ends. A supervisor restarts it, and it waits for the lease again.
         LeaderEnded::Lost => Err("the lease was lost".into()),
     }
 }
 
-/// From the definition of Foos to the end of the last task.
+/// Defines Foos and runs the controller until `stop` and the end of its tasks.
 async fn control(
     client: &RestClient,
     workers: usize,
     counting: &Counting,
     stop: CancellationToken,
 ) -> Result<(), Box<dyn Error>> {
-    match stop.run_until_cancelled(define_until_taken(client)).await {
+    match stop
+        .run_until_cancelled(define_until_established(client))
+        .await
+    {
         Some(defined) => defined?,
         None => return Ok(()),
     }
     let factory =
         SharedInformerFactory::new(client.clone()).with_default_resync(Duration::from_secs(30));
     let factory = Arc::new(factory);
-    // Its task is one of the factory's, and so is waited for in the end.
+    // The recorder runs in the factory's tasks, so that the factory's shutdown waits for it.
     let recorder = EventRecorder::new(client, "sample-controller", factory.tasks());
     let controller = SampleController::new(client, &factory, recorder)?;
     counting.get_or_init(|| (factory.clone(), controller.queue()));
@@ -165,7 +168,7 @@ async fn control(
         .run_until_cancelled(factory.wait_for_cache_sync())
         .await
     {
-        // Only now: what is not in the copy yet would be taken for deleted.
+        // The workers start after the sync: they consider an object that is not in the cache as deleted.
         synced?;
         tracing::info!("controlling");
         controller.run(workers, stop).await;
@@ -174,8 +177,8 @@ async fn control(
     Ok(())
 }
 
-/// Makes Foos known to the server, also when it is away at first.
-async fn define_until_taken(client: &RestClient) -> Result<(), Box<dyn Error>> {
+/// Defines Foos and waits until the server serves them. Retries after errors.
+async fn define_until_established(client: &RestClient) -> Result<(), Box<dyn Error>> {
     let definition = Foo::definition()?;
     loop {
         match define(client, &definition).await {
@@ -187,7 +190,7 @@ async fn define_until_taken(client: &RestClient) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Defines Foos unless they are defined. Returns whether the server has them now.
+/// Defines Foos unless they are defined. Returns true if the server serves them.
 async fn define(
     client: &RestClient,
     definition: &CustomResourceDefinition,

@@ -1,5 +1,4 @@
-//! What the controller's informers and its queue count, over HTTP for who scrapes it. What there is to
-//! count, and when, is not known here.
+//! Serves the metrics of the informers and of the work queue over HTTP, for Prometheus.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,17 +14,17 @@ use tokio::net::TcpListener;
 use watchet::client::{InformerMetrics, ObjectKey, SharedInformerFactory, WorkQueue};
 use watchet::metrics::Format;
 
-/// What is reported once this process leads.
+/// The sources of the metrics, set once this process is the leader.
 pub(crate) type Counting = Arc<OnceLock<(Arc<SharedInformerFactory>, Arc<WorkQueue<ObjectKey>>)>>;
 
-/// Answers `GET /metrics` for ever.
+/// Serves `GET /metrics` until an error.
 pub(crate) async fn serve(address: SocketAddr, counting: Counting) -> io::Result<Infallible> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     tracing::info!("metrics are at http://{address}/metrics");
     let routes = Router::new().route("/metrics", get(scrape));
     axum::serve(listener, routes.with_state(counting)).await?;
-    Err(io::Error::other("the listener is gone"))
+    Err(io::Error::other("the metrics listener has ended"))
 }
 
 async fn scrape(State(counting): State<Counting>) -> impl IntoResponse {
