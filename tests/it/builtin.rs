@@ -1,17 +1,17 @@
-//! What the server adds to built-in types and what it refuses, through kubectl on the real binary, on the
-//! embedded store and on etcd.
+//! Tests of the defaults and the validation of built-in types, with kubectl and the real program, on the embedded store
+//! and on etcd.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Kubectl, PATIENCE, on_both};
 
 on_both!(|server| (&Kubectl::new(&server.kubeconfig())) => [
-    kubectl_makes_what_has_defaults,
+    defaults_are_set,
     kubectl_prints_validation_errors,
     updates_of_immutable_fields_are_rejected,
     services_get_addresses,
-    classes_are_chosen_for_who_names_none,
-    quantities_are_read_back_in_one_form,
+    default_classes_are_set,
+    quantities_are_normalized,
     invalid_base64_is_rejected,
 ]);
 
@@ -20,7 +20,7 @@ async fn get(kubectl: &Kubectl, what: &[&str]) -> Value {
     serde_json::from_str(&output).expect("JSON")
 }
 
-async fn kubectl_makes_what_has_defaults(kubectl: &Kubectl) {
+async fn defaults_are_set(kubectl: &Kubectl) {
     kubectl
         .run(&["create", "deployment", "web", "--image=nginx:1"])
         .await;
@@ -79,7 +79,7 @@ async fn kubectl_makes_what_has_defaults(kubectl: &Kubectl) {
     let often = get(kubectl, &["cronjob", "often"]).await;
     assert_eq!(often["spec"]["concurrencyPolicy"], "Allow");
 
-    // What was read can be written again without writing anything.
+    // An update with the object that was read changes nothing.
     let unchanged = kubectl
         .run_with(&["replace", "-f", "-"], &web.to_string())
         .await;
@@ -277,7 +277,7 @@ async fn services_get_addresses(kubectl: &Kubectl) {
         .await;
 }
 
-/// Applies a change until its object is as it should be: what classes there are is seen a little later.
+/// Creates objects until one has the expected fields: the server notices new classes with a short delay.
 async fn until(what: &str, made: impl AsyncFn(usize) -> bool) {
     let begun = tokio::time::Instant::now();
     let mut turn = 0;
@@ -287,7 +287,7 @@ async fn until(what: &str, made: impl AsyncFn(usize) -> bool) {
     }
 }
 
-async fn classes_are_chosen_for_who_names_none(kubectl: &Kubectl) {
+async fn default_classes_are_set(kubectl: &Kubectl) {
     let create = async |object: Value| {
         kubectl
             .run_with(&["create", "-f", "-"], &object.to_string())
@@ -354,7 +354,7 @@ async fn classes_are_chosen_for_who_names_none(kubectl: &Kubectl) {
         made["spec"]["storageClassName"] == "disks"
     })
     .await;
-    // Who says that he wants none gets none.
+    // A claim that names the empty class gets no class.
     create(claim("none".to_owned(), "".into())).await;
     assert_eq!(
         get(kubectl, &["pvc", "none"]).await["spec"]["storageClassName"],
@@ -377,7 +377,7 @@ async fn classes_are_chosen_for_who_names_none(kubectl: &Kubectl) {
     .await;
 }
 
-async fn quantities_are_read_back_in_one_form(kubectl: &Kubectl) {
+async fn quantities_are_normalized(kubectl: &Kubectl) {
     let resources = json!({"requests": {"cpu": "1000m", "memory": "1024Mi"},
         "limits": {"cpu": 2, "memory": "1.5Gi", "ephemeral-storage": "0.5G"}});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sized"},
@@ -392,7 +392,7 @@ async fn quantities_are_read_back_in_one_form(kubectl: &Kubectl) {
             "limits": {"cpu": "2", "memory": "1536Mi", "ephemeral-storage": "500M"}})
     );
     assert_eq!(sized["spec"]["volumes"][0]["emptyDir"]["sizeLimit"], "2Mi");
-    // The same amount in other words changes nothing, in whatever way it is written.
+    // The same amount in another notation changes nothing, with every kind of write.
     let quota = |cpu: &str| {
         json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
             "spec": {"hard": {"cpu": cpu}}})
@@ -411,7 +411,7 @@ async fn quantities_are_read_back_in_one_form(kubectl: &Kubectl) {
         assert_eq!(few["spec"]["hard"]["cpu"], "3");
     }
     for (sent, read) in [("0.003k", "3"), ("3e0", "3e0")] {
-        // An exponent stays one, and a power of a thousand before which nothing can go stays as it was sent.
+        // A suffix is normalized; the notation with an exponent is preserved.
         let patch = json!({"spec": {"hard": {"cpu": sent}}}).to_string();
         kubectl.run(&["patch", "quota", "few", "-p", &patch]).await;
         let few = get(kubectl, &["quota", "few"]).await;

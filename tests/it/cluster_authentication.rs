@@ -1,4 +1,4 @@
-//! The config map `extension-apiserver-authentication` of the real binary, on both back ends.
+//! Tests of the config map `extension-apiserver-authentication`, with the real program on both back ends.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use crate::storage::etcd::EtcdProcess;
 
 const ONLY: &str = "--controllers=cluster-authentication-trust";
 
-/// Returns the published CAs once they end with `last`.
+/// Returns the published CAs, once they end with `last`.
 async fn published(kubectl: &Kubectl, last: &str) -> String {
     let args = [
         "get",
@@ -32,7 +32,7 @@ async fn published(kubectl: &Kubectl, last: &str) -> String {
     }
 }
 
-/// The CA that has signed the administrator's certificate, as the server's kubeconfig has it.
+/// Returns the CA of the server's kubeconfig, which has signed the administrator's certificate.
 fn own_ca(server: &Server) -> String {
     let kubeconfig = server.kubeconfig_value();
     let encoded = &kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"];

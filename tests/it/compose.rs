@@ -1,5 +1,5 @@
-//! Reads `docker-compose.yml` and `Dockerfile` and checks that they agree with each other and with
-//! the real binary. It starts no container.
+//! Checks that `docker-compose.yml` and `Dockerfile` agree with each other and with the real program. Starts no
+//! container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The first etcd whose answers to progress requests are true in every line (`storage::etcd3`).
+/// The first etcd version from which on all progress responses are correct (`storage::etcd3`).
 const ETCD_MINIMUM: (u32, u32, u32) = (3, 5, 13);
 
 fn read(file: &str) -> String {
@@ -41,7 +41,7 @@ impl Compose {
         &self.services()["watchet"]
     }
 
-    /// The server's flags with their values; the command must be `serve` and flags only.
+    /// Returns the flags of the server with their values; the command must consist of `serve` and flags.
     fn flags(&self) -> BTreeMap<String, String> {
         let command = texts(&self.server()["command"]);
         assert_eq!(command[0], "serve");
@@ -161,7 +161,7 @@ fn every_flag_is_one_of_the_binary() {
     }
 }
 
-/// The command that the image runs when it is given none.
+/// Returns the default command of the image.
 fn image_command() -> Vec<String> {
     let dockerfile = read("Dockerfile");
     let line = dockerfile
@@ -204,7 +204,7 @@ fn ports_and_directories_agree() {
     assert_eq!(address.expect("it says where it listens")[1], "0.0.0.0");
 }
 
-/// What git must not see (keys, stores) must not get into the image's build either.
+/// The files that git ignores (keys, stores) must not be part of the build context.
 #[test]
 fn the_build_sees_nothing_that_is_ignored() {
     let without = read(".dockerignore");

@@ -1,6 +1,6 @@
-//! What watches promise under stress, against the real binary on both back ends: a burst of changes,
-//! a client that stops reading, a server that is killed. Each case compares the events of watches with the acknowledged
-//! writes or with a list at the end.
+//! Tests of watches under load with the real program on both back ends: a burst of changes, a client that stops
+//! reading, a server that is killed. Each test compares the events of the watches with the acknowledged writes, or with
+//! a list at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,15 +16,14 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::harness::{Kubectl, PATIENCE, Protocol, Server, full, request};
 use crate::storage::etcd::EtcdProcess;
 
-/// What a run that failed has printed, to kill at the same moments again.
-/// Changes in a burst; more than an inbox and every socket buffer on the way hold.
+/// The number of changes in a burst: more than an inbox and all socket buffers on the path hold.
 const BURST: usize = 5000;
 /// How long the watches that stop reading do not read.
 const STANDSTILL: Duration = Duration::from_secs(30);
-/// How far behind the last write a watch that reads may be. It waits for a busy machine but not for
-/// the watches that stand still.
+/// The maximum delay of a watch that reads. It allows for a busy machine, but not for waiting for the watches that do
+/// not read.
 const DELAY_MAX: Duration = Duration::from_secs(1);
-/// Connections that make them.
+/// The number of connections that write.
 const WRITERS: usize = 16;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -65,14 +64,14 @@ fn pod(name: &str, n: usize) -> Value {
     })
 }
 
-/// The writers replace pods by bodies of their own, which have no token volume.
+/// The writers replace pods without the token volume that this plugin adds.
 const PLAIN_PODS: &str = "--disable-admission-plugins=ServiceAccount";
 
 /// The acknowledged writes of one writer: the last version of each of its pods, `None` if it was deleted.
 type Acknowledged = BTreeMap<String, Option<u64>>;
 
-/// Creates, changes and deletes pods of its own, `changes` times or until the server is gone. Each
-/// that was acknowledged is counted in `total`.
+/// Creates, changes and deletes its own pods, `changes` times or until the server has ended. Counts each acknowledged
+/// write in `total`.
 async fn write(
     server: &Server,
     writer: usize,
@@ -90,7 +89,7 @@ async fn write(
         };
         let headers = [("content-type", "application/json")];
         let request = request(method.clone(), &path, &headers, full(&body.to_string()));
-        // A connection that breaks leaves the write unknown: it counts neither way.
+        // After a broken connection the outcome of the write is unknown.
         let Ok(response) = wire.open(request).await else {
             acknowledged.remove(&name);
             break;
@@ -127,7 +126,7 @@ async fn write_all(server: &Server, changes: usize) -> Acknowledged {
     join_all(writers).await.into_iter().flatten().collect()
 }
 
-/// Creates one more pod: a watch that has its event has all events before it.
+/// Creates another pod. A watch that has received its event has received all events before it.
 async fn write_last(server: &Server, name: &str) -> u64 {
     let mut wire = server.plain(Protocol::Http2).await;
     let answer = wire.post(PODS, &pod(name, 0)).await;
@@ -135,7 +134,7 @@ async fn write_last(server: &Server, name: &str) -> u64 {
     version_of(&answer.json())
 }
 
-/// The pods by name with their versions, and the version of the list.
+/// Returns the versions of the pods by name, and the version of the list.
 async fn list(server: &Server) -> (BTreeMap<String, u64>, u64) {
     let mut wire = server.plain(Protocol::Http2).await;
     let answer = wire.get(PODS).await;
@@ -151,14 +150,14 @@ async fn list(server: &Server) -> (BTreeMap<String, u64>, u64) {
     (items.map(named).collect(), version_of(&list))
 }
 
-/// A watch over a connection of its own, folded into a state as it is read.
+/// A watch over its own connection, which applies the events to a state.
 struct Watch {
     body: Incoming,
     _connection: crate::harness::Wire,
     unparsed: Vec<u8>,
     state: BTreeMap<String, u64>,
     last: u64,
-    /// `(version, when read)` of each event.
+    /// The version and the time of reading of each event.
     received: Vec<(u64, Instant)>,
     gone: bool,
 }
@@ -202,7 +201,7 @@ impl Watch {
         while self.read_frame().await {}
     }
 
-    /// Reads what comes next; false when the stream has ended.
+    /// Reads the next frame; returns false at the end of the stream.
     async fn read_frame(&mut self) -> bool {
         let frame = timeout(PATIENCE, self.body.frame()).await;
         let Some(Ok(frame)) = frame.expect("an event or the end of the watch in time") else {
@@ -340,7 +339,7 @@ async fn a_watcher_that_stops_reading_delays_no_other_and_misses_nothing(store: 
     assert_eq!(alive.collect::<BTreeMap<_, _>>(), listed);
     for stuck in [&mut stuck, &mut stuck_h2] {
         stuck.read_to("last").await;
-        // History holds many times what was written, for longer than they stood still.
+        // History has enough space and time for the writes of the pause.
         assert!(!stuck.gone, "a parked watch was ended");
         assert_eq!(stuck.state, listed);
         let versions = |watch: &Watch| watch.received.iter().map(|(v, _)| *v).collect::<Vec<_>>();
@@ -384,7 +383,7 @@ async fn a_killed_server_has_every_acknowledged_write_and_watches_resume(store: 
         let (listed, _) = list(&server).await;
         for (name, version) in &acknowledged {
             match version {
-                // Not equal: the write that was under way when the server died may have happened.
+                // Not equal: a write in flight may have been stored when the server was killed.
                 Some(version) => assert!(
                     listed.get(name).is_some_and(|now| now >= version),
                     "round {round}: {name} was acknowledged at {version}, is {:?}",

@@ -23,7 +23,7 @@ fn client(server: &Server) -> RestClient {
     RestClient::new(&RestConfig::from_kubeconfig(&kubeconfig, None).unwrap()).unwrap()
 }
 
-/// Times that a loaded machine can keep, but for the tries, which may come often.
+/// Intervals that a busy machine can meet; only the retries are frequent.
 fn config(identity: &str) -> LeaderElectionConfig {
     LeaderElectionConfig {
         lease_duration: PATIENCE * 2,
@@ -34,7 +34,7 @@ fn config(identity: &str) -> LeaderElectionConfig {
 }
 
 #[tokio::test]
-async fn a_leader_goes_on_through_a_crash_of_the_server_and_hands_over() {
+async fn leader_survives_a_crash_of_the_server_and_releases_its_lease() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path(), 0).await;
     let port = server.secure().port();
@@ -81,7 +81,7 @@ async fn a_leader_goes_on_through_a_crash_of_the_server_and_hands_over() {
 
     stop_a.cancel();
     assert_eq!(a.await.unwrap(), LeaderEnded::Done(()));
-    // Long before the lease would be over.
+    // Long before the lease expires.
     leads(&mut seen_by_b, "b").await;
     let lease = leases.get("it").await.unwrap().spec.unwrap();
     assert_eq!(lease.lease_transitions, Some(1));

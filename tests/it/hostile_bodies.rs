@@ -1,5 +1,5 @@
-//! Bodies that take far more memory than their size, sent to the real binary: each is refused or stored within the limit of
-//! memory, and the server goes on. The tests print the memory of each.
+//! Tests of bodies that take far more memory than their size, with the real program: each is rejected, or stored within
+//! the memory limit, and the server stays available. The tests print the memory of each.
 
 use bytes::Bytes;
 use http::Method;
@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Full};
 
 use crate::harness::{Protocol, Server, request};
 
-/// The memory that a body may add to the process.
+/// The maximum memory that a body may add to the process.
 const ADDED_KIB_MAX: u64 = 128 << 10;
 
 const BODY_BYTES_MAX: usize = 3 << 20;
@@ -26,7 +26,7 @@ const POD: &str = r#"{"metadata":{"name":"a"},"spec":{"containers":["#;
 const REVISION: &str = r#"{"metadata":{"name":"a"},"revision":1,"data":{"a":["#;
 const MAP: &str = r#"{"metadata":{"name":"a"},"data":{"#;
 
-/// Returns a text of at most `count` items between `start` and `end` that is no longer than a body.
+/// Returns a text of at most `count` items between `start` and `end` that is no longer than a body may be.
 fn filled(start: &str, count: usize, item: impl Fn(usize) -> String, end: &str) -> Vec<u8> {
     let mut body = start.to_owned();
     for n in 0..count {
@@ -100,7 +100,7 @@ async fn check(
     server.stop().await;
 }
 
-/// Returns the most memory in KiB that the process has used so far.
+/// Returns the peak memory of the process in KiB.
 fn peak_kib(server: &Server) -> u64 {
     let path = format!("/proc/{}/status", server.pid());
     let status = std::fs::read_to_string(path).expect("it runs");
@@ -121,7 +121,7 @@ fn named(n: usize) -> String {
 
 /// A pod of a million empty containers took 1,800 MiB for 12 s, and 2,000 MiB in protobuf.
 #[tokio::test]
-async fn many_empty_objects_are_refused_before_they_are_decoded() {
+async fn many_empty_objects_are_rejected_before_they_are_decoded() {
     let create = |content_type| (Method::POST, PODS, content_type);
     let body = full(POD, empty, "]}}");
     check("JSON", create(JSON), body.clone(), 413).await;
@@ -129,7 +129,7 @@ async fn many_empty_objects_are_refused_before_they_are_decoded() {
     check("YAML", create(YAML), body, 413).await;
 }
 
-/// The most that the limit admits: defaults, validation and managed fields multiply it.
+/// Bodies at the limit: defaults, validation and managed fields multiply their memory.
 #[tokio::test]
 async fn bodies_at_the_limit_stay_within_the_memory() {
     let create = (Method::POST, PODS, JSON);

@@ -1,5 +1,5 @@
-//! kube-rs against the real binary on both back ends: its client, its watcher in both ways of
-//! starting, its reflector and its wait, as operators use them.
+//! Tests of kube-rs with the real program on both back ends: the client, the watcher with a list and with a streaming
+//! list, the reflector, and waiting for conditions.
 
 use std::time::Duration;
 
@@ -142,7 +142,7 @@ async fn a_watcher_by_streaming_list(client: Client) {
     follow(client, watcher::Config::default().streaming_lists()).await;
 }
 
-/// A watcher sees what is there, then each change.
+/// Checks that a watcher receives the existing objects and then each change.
 async fn follow(client: Client, config: watcher::Config) {
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     for name in ["a", "b"] {
@@ -150,7 +150,7 @@ async fn follow(client: Client, config: watcher::Config) {
             .await
             .unwrap();
     }
-    // A streaming list of kube-rs asks for any state, and the cache may be older than this client.
+    // A streaming list of kube-rs requests resourceVersion 0, so the cache may be older than the writes of this client.
     let any = ListParams::default().match_any().fields("metadata.name=b");
     while maps.list(&any).await.unwrap().items.is_empty() {
         tokio::task::yield_now().await;
@@ -226,7 +226,7 @@ async fn a_reflector_and_wait(client: Client) {
         }
     };
     let drain = stream.try_for_each(async |_| Ok(()));
-    // The reflector only moves while its stream is polled; it has no end of its own.
+    // The reflector makes progress only while its stream is polled, and the stream does not end.
     tokio::select! {
         () = async { timeout(PATIENCE, work).await.expect("in time") } => {}
         ended = drain => panic!("the reflector ended: {ended:?}"),

@@ -1,5 +1,4 @@
-//! The real kubectl against the real binary, on the embedded store and on etcd: the commands that
-//! people type first.
+//! Tests of the most frequent commands of kubectl with the real program, on the embedded store and on etcd.
 
 use serde_json::{Value, json};
 
@@ -27,7 +26,7 @@ async fn get(kubectl: &Kubectl, args: &[&str]) -> Value {
     serde_json::from_str(&output).expect("JSON")
 }
 
-/// The cells of a table, without its header.
+/// Returns the cells of a table without its header.
 async fn cells(kubectl: &Kubectl, args: &[&str]) -> Vec<Vec<String>> {
     let output = kubectl
         .run(&[&["get", "--no-headers"], args].concat())
@@ -198,8 +197,8 @@ async fn deployments(kubectl: &Kubectl) {
     watch.kill().await;
 }
 
-/// Objects that kubectl makes of its arguments; unlike those of files, recent kubectls send them in
-/// protobuf.
+/// Objects that kubectl generates from its arguments. Unlike objects from files, recent versions of kubectl send them
+/// in protobuf.
 async fn generated_objects(kubectl: &Kubectl) {
     for (args, expected) in [
         (

@@ -1,5 +1,5 @@
-//! The kubelet's source of pods, against the real binary on both back ends: the updates for the pods of its node, and that
-//! a consumer that applies them has the listed pods.
+//! Tests of the kubelet's source of pods with the real program on both back ends: the updates for the pods of its node,
+//! and that a consumer that applies them has the listed pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use watchet::tasks::Tasks;
 use crate::harness::{Kubectl, PATIENCE, Server, on_both};
 
 on_both!(|server| (server) => [
-    a_kubelet_hears_of_the_life_of_a_pod,
+    kubelet_receives_the_updates_of_a_pod,
     a_kubelet_has_the_listed_pods_after_random_changes,
-    pods_of_one_name_are_left_out_with_an_event,
+    duplicate_pods_are_dropped_with_an_event,
 ]);
 
 const NODE: &str = "n1";
@@ -36,13 +36,13 @@ fn client(server: &Server) -> RestClient {
 /// A kubelet that applies the updates to its pods.
 struct Kubelet {
     updates: mpsc::Receiver<PodUpdate>,
-    /// By uid.
+    /// The pods by uid.
     pods: BTreeMap<String, Arc<Pod>>,
     tasks: Tasks,
 }
 
 impl Kubelet {
-    /// One whose only source is the API server.
+    /// Starts a kubelet whose only source is the API server.
     fn start(client: &RestClient) -> Self {
         let (mux, updates) = PodConfig::new(|rejected| panic!("{rejected:?}"));
         let options = ListWatchOptions {
@@ -92,7 +92,7 @@ fn pod(name: &str, node: Option<&str>) -> Value {
     })
 }
 
-async fn a_kubelet_hears_of_the_life_of_a_pod(server: &Server) {
+async fn kubelet_receives_the_updates_of_a_pod(server: &Server) {
     let kubectl = Kubectl::new(&server.kubeconfig());
     let mut kubelet = Kubelet::start(&client(server));
     assert_eq!(kubelet.next().await, "Add", "the source is ready");
@@ -140,7 +140,7 @@ async fn a_kubelet_hears_of_the_life_of_a_pod(server: &Server) {
     kubelet.stop().await;
 }
 
-/// One step of a stream: something happens to the pod of this name.
+/// Makes one random change of the pod with this number.
 async fn step(pods: &ResourceClient<Pod>, random: &mut fastrand::Rng, number: usize) {
     let name = format!("p{}", random.usize(0..12));
     let done = match random.u8(0..8) {
@@ -190,7 +190,7 @@ async fn a_kubelet_has_the_listed_pods_after_random_changes(server: &Server) {
         for number in 30..300 {
             step(&pods, &mut random, number).await;
         }
-        // The last one, which shows that all updates have arrived.
+        // The update of this pod shows that all earlier updates have arrived.
         let last: Pod = serde_json::from_value(pod("last", Some(NODE))).unwrap();
         pods.create(&last).await.unwrap();
     };
@@ -230,8 +230,8 @@ async fn a_kubelet_has_the_listed_pods_after_random_changes(server: &Server) {
     kubelet.stop().await;
 }
 
-/// Two of a file source, which the server has never seen.
-async fn pods_of_one_name_are_left_out_with_an_event(server: &Server) {
+/// Two pods of a file source with the same name, which do not exist on the server.
+async fn duplicate_pods_are_dropped_with_an_event(server: &Server) {
     let (client, tasks) = (client(server), Tasks::new());
     let recorder = EventRecorder::new(&client, "kubelet", &tasks);
     let (mux, mut updates) = PodConfig::new(move |rejected| rejected.record(&recorder));
@@ -251,7 +251,7 @@ async fn pods_of_one_name_are_left_out_with_an_event(server: &Server) {
         (PodOperation::Add, 1)
     );
     assert_eq!(received.pods[0].metadata.uid.as_deref(), Some("uid-1"));
-    // The end of the group writes what is left.
+    // The end of the tasks writes the pending events.
     tasks.drain(PATIENCE).await.unwrap();
     let kubectl = Kubectl::new(&server.kubeconfig());
     let columns =

@@ -1,6 +1,6 @@
-//! What is too large, too deep or too many, sent to the real binary on both back ends: each ends in a
-//! clear `Status`, and the server goes on. And the media types of error responses. The work that a rejection takes is
-//! counted beside the code.
+//! Tests of requests that are too large, too deep or too numerous, with the real program on both back ends: each gets a
+//! `Status` that names the problem, and the server stays available. Also tests the media types of error responses. Unit
+//! tests count the work of a rejection.
 
 use bytes::Bytes;
 use http::Method;
@@ -16,8 +16,8 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: &str = "application/json";
 
 on_both!(|server| (server) => [
-    bodies, patches, questions, refusals_in_each_media_type, who_manages_fields_gives_way,
-    paths_that_are_no_keys, amounts_without_end, definitions_that_make_much_of_little
+    bodies, patches, oversized_queries, refusals_in_each_media_type, managed_fields_are_dropped_if_the_object_is_too_large,
+    invalid_names_in_paths, extreme_quantities, definitions_with_large_messages_and_defaults
 ]);
 
 fn map(name: &str, text: &str) -> Value {
@@ -29,7 +29,7 @@ async fn wire(server: &Server) -> Wire {
     server.plain(Protocol::Http1).await
 }
 
-/// Sends it on a connection of its own, which a refused body may end; the code and the message.
+/// Sends a request over a new connection, which the server may close; returns the code and the message.
 async fn send(
     server: &Server,
     method: Method,
@@ -60,7 +60,7 @@ async fn bodies(server: &Server) {
         (code, &*message),
         (413, "Request entity too large: limit is 3145728")
     );
-    // The same in chunks, whose end is not announced.
+    // The same in chunks, without a Content-Length.
     let chunks: Vec<Result<_, std::io::Error>> = large
         .as_bytes()
         .chunks(64 << 10)
@@ -70,7 +70,7 @@ async fn bodies(server: &Server) {
     let chunked = request(Method::POST, MAPS, &[("content-type", JSON)], body);
     let answer = wire(server).await.open(chunked).await.expect("an answer");
     assert_eq!(answer.status(), 413);
-    // What a config map may hold, and what fits the wire and not the store.
+    // A body that is within the limit of requests but too large for a config map or for the store.
     let large = "x".repeat(2 << 20);
     let (code, message) = post(server, JSON, &map("much", &large).to_string()).await;
     assert_eq!(code, 422);
@@ -83,7 +83,7 @@ async fn bodies(server: &Server) {
     let (code, message) = send(server, Method::POST, revisions, JSON, &revision.to_string()).await;
     assert_eq!(code, 413, "{message}");
     assert!(message.contains("too large"), "{message}");
-    // Compressed bodies are read as they are, as upstream reads them.
+    // As upstream, the server does not decompress bodies.
     let gzip = [("content-type", JSON), ("content-encoding", "gzip")];
     let answer = wire(server)
         .await
@@ -172,10 +172,10 @@ async fn patches(server: &Server) {
     );
 }
 
-async fn questions(server: &Server) {
+async fn oversized_queries(server: &Server) {
     let ask =
         async |query: &str| send(server, Method::GET, &format!("{MAPS}?{query}"), JSON, "").await;
-    // Many requirements, and many values, that nothing fulfils.
+    // Many requirements and many values that no object matches.
     let keys: Vec<String> = (0..2_000).map(|n| format!("k{n}%3Dv")).collect();
     assert_eq!(
         ask(&format!("labelSelector={}", keys.join(","))).await.0,
@@ -192,11 +192,11 @@ async fn questions(server: &Server) {
     assert_eq!(code, 200);
     let (code, message) = ask(&format!("continue={}", "A".repeat(20_000))).await;
     assert_eq!(code, 400, "{message}");
-    // The line of a request, and its head, have an end.
+    // The size of the request line and of the headers is limited.
     let mut stream = TcpStream::connect(server.insecure()).await.unwrap();
     let endless = "a".repeat(1 << 20);
     let request = format!("GET {MAPS}?labelSelector={endless} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    // The server hangs up before it has read all of it.
+    // The server closes the connection before it has read everything.
     let written = stream.write_all(request.as_bytes()).await;
     let mut answer = [0; 12];
     let read = stream.read_exact(&mut answer).await;
@@ -262,8 +262,8 @@ fn has_line(body: &Bytes, line: &str) -> bool {
         .any(|found| found == line)
 }
 
-/// With who manages its fields the object is larger than storage takes.
-async fn who_manages_fields_gives_way(server: &Server) {
+/// With its managed fields the object is larger than storage accepts.
+async fn managed_fields_are_dropped_if_the_object_is_too_large(server: &Server) {
     let keys = |count: usize| -> Value {
         let keys = (0..count).map(|n| (format!("key-{n:06}"), Value::from("")));
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "wide"},
@@ -288,7 +288,7 @@ async fn who_manages_fields_gives_way(server: &Server) {
 }
 
 /// A name or namespace that cannot be part of a key is rejected before any look-up, for every verb.
-async fn paths_that_are_no_keys(server: &Server) {
+async fn invalid_names_in_paths(server: &Server) {
     let body = map("a", "x").to_string();
     for (part, problem) in [
         ("..", "may not be '..'"),
@@ -328,7 +328,7 @@ async fn paths_that_are_no_keys(server: &Server) {
             "{path}: {message}"
         );
     }
-    // An escaped slash separates like any other; these could be keys, but no object has them.
+    // Escaped slashes separate segments like others. These are valid keys without an object.
     for path in [
         "/api/v1/namespaces/a%2Fb/configmaps",
         "/api/v1/namespaces//configmaps",
@@ -346,8 +346,8 @@ async fn paths_that_are_no_keys(server: &Server) {
     }
 }
 
-/// Amounts larger than any integer are kept as they are, and what is finer than a billionth is rounded up.
-async fn amounts_without_end(server: &Server) {
+/// Amounts larger than any integer are stored exactly; fractions below a billionth are rounded up.
+async fn extreme_quantities(server: &Server) {
     let mut wire = wire(server).await;
     let quotas = "/api/v1/namespaces/default/resourcequotas";
     let long = "9".repeat(100_000);
@@ -376,8 +376,8 @@ async fn amounts_without_end(server: &Server) {
     }
 }
 
-/// A definition and a small object of it: messages and defaults that would take all memory.
-async fn definitions_that_make_much_of_little(server: &Server) {
+/// A definition and a small object whose messages and defaults would take all of the memory.
+async fn definitions_with_large_messages_and_defaults(server: &Server) {
     let mut wire = wire(server).await;
     let item = json!({"type": "object", "properties": {
         "a": {"type": "string", "default": "x".repeat(1_000)}}});

@@ -1,5 +1,5 @@
-//! The one integration test binary: the real store, the real server, real clients. It holds no test
-//! itself, only a module per subject.
+//! The integration tests: the real store, the real server, real clients. This file has only the modules, one per
+//! subject.
 
 #![allow(
     clippy::unwrap_used,

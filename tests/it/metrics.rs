@@ -1,5 +1,5 @@
-//! `/metrics` of the real binary on both back ends: after known traffic the numbers are the right
-//! ones, a client that does not read shows, and a scrape of everything stays small.
+//! Tests of `/metrics` with the real program on both back ends: the values after known traffic, those of a client that
+//! does not read, and the size of a scrape.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn scrape(wire: &mut Wire) -> Scrape {
     Scrape::parse(std::str::from_utf8(&answer.body).unwrap())
 }
 
-/// Asserts what series of this name and these labels add up to. Labels are written with `'`.
+/// Asserts the sum of the series with this name and these labels; `'` stands for `"`.
 fn check(received: &Scrape, name: &str, labels: &str, expect: f64) {
     let labels = labels.replace('\'', "\"");
     let each: Vec<&str> = labels.split(' ').filter(|l| !l.is_empty()).collect();
@@ -32,7 +32,7 @@ fn check(received: &Scrape, name: &str, labels: &str, expect: f64) {
     assert_eq!(value, expect, "{name} {labels}");
 }
 
-/// Scrapes until the config maps' series of this name add up to that.
+/// Scrapes until the sum of the config maps' series of this name is `value`.
 async fn until(wire: &mut Wire, name: &str, value: f64) -> Scrape {
     let reached = async {
         loop {
@@ -71,7 +71,7 @@ impl Watch {
         }
     }
 
-    /// The types of the next `count` events, and the bytes of their frames.
+    /// Returns the types of the next `count` events, and the bytes of their frames.
     async fn next(&mut self, count: usize) -> (Vec<String>, usize) {
         let (mut types, mut bytes) = (Vec::new(), 0);
         while types.len() < count {
@@ -90,7 +90,7 @@ impl Watch {
     }
 }
 
-/// Creates, changes, deletes, reads in every way and watches; the numbers follow from that.
+/// Creates, changes, deletes, reads and watches objects; the values of the metrics follow from that.
 async fn known_traffic(server: Server) {
     let mut wire = server.plain(Protocol::Http2).await;
     let list = async |wire: &mut Wire, query: &str| -> Value {
@@ -133,7 +133,7 @@ async fn known_traffic(server: Server) {
     let (initial, initial_bytes) = watch.next(5).await;
     assert_eq!(initial.concat(), "ADDEDADDEDADDEDADDEDBOOKMARK");
     let mut writer = server.plain(Protocol::Http1).await;
-    // Live, so that what comes next is dispatched to it and not read from history.
+    // The watch is live, so that later events are dispatched to it and not read from history.
     until(&mut writer, "watchet_live_watchers", 1.0).await;
     let made = writer.post(CONFIG_MAPS, &config_map("f", "x", "1")).await;
     assert_eq!(made.status, StatusCode::CREATED);
@@ -148,13 +148,13 @@ async fn known_traffic(server: Server) {
             expect,
         );
     };
-    // Storage: six creations and one in vain, whose key was then read to see why.
+    // Storage: six creates, and one that failed and read the existing key.
     check("etcd_requests_total", "operation='create' group=''", 7.0);
     check("etcd_requests_total", "operation='get'", 1.0);
     check("etcd_requests_total", "operation='update'", 1.0);
     check("etcd_requests_total", "operation='delete'", 1.0);
     check("etcd_requests_total", "operation='list'", 1.0);
-    // Four lists, two gets and a watch were to be consistent.
+    // Four lists, two gets and a watch were consistent reads.
     check("etcd_requests_total", "operation='currentRevision'", 7.0);
     check("etcd_request_errors_total", "", 0.0);
     check(
@@ -163,7 +163,8 @@ async fn known_traffic(server: Server) {
         7.0,
     );
     check("apiserver_storage_events_received_total", "", 8.0);
-    // The cache: of nothing, of 5, of 4 with two that match, of 4, of 5 back then, and 4 in two pages.
+    // The cache: lists of no objects, of 5, of 4 of which two match, of 4, of 5 at an old version, and of 4 in two
+    // pages.
     check("apiserver_cache_list_total", "", 7.0);
     check("apiserver_cache_list_fetched_objects_total", "", 22.0);
     check("apiserver_cache_list_returned_objects_total", "", 20.0);
@@ -180,7 +181,7 @@ async fn known_traffic(server: Server) {
     let stages = "apiserver_watch_events_dispatch_duration_seconds_count";
     check(stages, "stage='storage_to_cache'", 8.0);
     check(stages, "stage='total'", 1.0);
-    // The wire.
+    // HTTP requests.
     check("apiserver_request_total", "verb='POST' code='201'", 6.0);
     check("apiserver_request_total", "verb='POST' code='409'", 1.0);
     check("apiserver_request_total", "verb='PUT' code='200'", 1.0);
@@ -205,9 +206,9 @@ async fn known_traffic(server: Server) {
     check("watchet_live_watchers", "", 1.0);
     drop((watch, wire));
     let mut wire = server.plain(Protocol::Http1).await;
-    // The server hears of it when it next looks at the connection.
+    // The server notices the end of the connection when it next reads from it.
     until(&mut wire, "apiserver_longrunning_requests", 0.0).await;
-    // Once more: a scrape is not one moment.
+    // Scrapes again: the values of one scrape may be of different times.
     let metrics = scrape(&mut wire).await;
     assert!(metrics.get(SIZE).unwrap() > 10_000.0);
     check_gone(&metrics);
@@ -224,11 +225,11 @@ fn check_gone(received: &Scrape) {
     check(received, "watchet_watchers", "resource='configmaps'", 0.0);
 }
 
-/// Changes while a client does not read: more than its inbox and what is on the way hold.
+/// The number of changes while a client does not read: more than its inbox and the socket buffers hold.
 const CHANGES: usize = 3200;
 const WRITERS: usize = 8;
 
-/// A watch that is not read is parked, and live again after it has read on.
+/// A watch that is not read is parked. After the client has read, it is live again.
 async fn a_slow_watcher(server: Server) {
     let mut wire = server.plain(Protocol::Http2).await;
     let mut watch = Watch::open(&mut wire, WATCH_LIST).await;
@@ -238,7 +239,7 @@ async fn a_slow_watcher(server: Server) {
         .await;
     assert_eq!(made.status, StatusCode::CREATED);
     watch.next(2).await;
-    // The first watch of a resource may be parked once at the beginning.
+    // The first watch of a resource may be parked once when it starts.
     let parked = "watchet_parked_watchers_total";
     let parked_before = scrape(&mut writer).await.sum(parked, &[]);
     let text = "x".repeat(8 << 10);
@@ -320,13 +321,13 @@ async fn a_slow_watcher_is_counted_etcd() {
     a_slow_watcher(on_etcd(&etcd).await).await;
 }
 
-/// Each resource costs a scrape a few lines, whatever else is asked of it.
+/// A scrape has a few lines for each resource.
 #[tokio::test]
 async fn a_scrape_of_all_resources_is_small() {
     let server = Server::start(&["--storage=memory", ALONE]).await;
     let mut wire = server.plain(Protocol::Http1).await;
-    // Those of namespaces, definitions and the six of admission, which every write needs, and of quotas once the
-    // server has created its own service.
+    // The caches of namespaces, definitions and the six kinds of admission configurations, which every write needs, and
+    // of quotas once the server has created its own service.
     let followed = 13;
     let begun = tokio::time::Instant::now();
     let empty = loop {

@@ -1,5 +1,5 @@
-//! What clients do by the documents that describe the API: the real kubectl on the real binary, on both
-//! back ends, and the documents themselves as HTTP has them.
+//! Tests of OpenAPI documents: kubectl's use of them with the real program on both back ends, and the documents
+//! themselves over HTTP.
 
 use http::Method;
 use prost::Message as _;
@@ -11,7 +11,7 @@ on_both!(|server| (server) => [
     kubectl_explains,
     kubectl_applies_what_changed,
     kubectl_validates_strictly,
-    documents_are_kept_until_they_change,
+    documents_are_cached_until_they_change,
     custom_resources_are_described_and_checked,
 ]);
 
@@ -90,7 +90,8 @@ async fn kubectl_applies_what_changed(server: &Server) {
     let first = deployment(json!([container("a", "one"), container("b", "one")]));
     assert_eq!(apply(&first).await, "deployment.apps/web created\n");
     assert_eq!(apply(&first).await, "deployment.apps/web unchanged\n");
-    // Another client adds a container, which comes first; the next apply changes one of its own and removes one.
+    // Another client adds a container, which becomes the first one; the next apply changes one of its own containers
+    // and removes one.
     let added = json!({"spec": {"template": {"spec": {"containers": [container("c", "two")]}}}});
     let patch = ["patch", "deploy", "web", "--patch", &added.to_string()];
     kubectl.run(&patch).await;
@@ -133,7 +134,7 @@ async fn kubectl_validates_strictly(server: &Server) {
     assert_eq!(output, "deployment.apps/web created\n");
 }
 
-/// The answer to a GET, with these headers.
+/// Sends a GET with these headers.
 async fn get(wire: &mut Wire, path: &str, headers: &[(&str, &str)]) -> Response {
     let answer = wire.send(Method::GET, path, headers, "");
     tokio::time::timeout(PATIENCE, answer)
@@ -141,7 +142,7 @@ async fn get(wire: &mut Wire, path: &str, headers: &[(&str, &str)]) -> Response 
         .expect("it answers")
 }
 
-async fn documents_are_kept_until_they_change(server: &Server) {
+async fn documents_are_cached_until_they_change(server: &Server) {
     let mut wire = server.plain(Protocol::Http1).await;
     let index: Value =
         serde_json::from_slice(&get(&mut wire, "/openapi/v3", &[]).await.body).unwrap();
@@ -229,7 +230,7 @@ async fn documents_are_kept_until_they_change(server: &Server) {
     assert_eq!(&answer.body[..5], b"\x0a\x032.0");
 }
 
-/// As much of gnostic's `openapi.v3.Document` as is looked at.
+/// The tested part of gnostic's `openapi.v3.Document`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct V3 {
     #[prost(string, tag = "1")]

@@ -1,5 +1,5 @@
-//! The operator of `examples/operator` against the real binary on both back ends: it gets there
-//! through a crash of the server, undoes what others do to its children, and leaves nothing.
+//! Tests of the operator of `examples/operator` with the real program on both back ends: it reaches the desired state
+//! across a crash of the server, corrects changes of its objects by others, and cleans up after a deletion.
 
 #[path = "../../examples/operator/rollout.rs"]
 mod rollout;
@@ -23,23 +23,23 @@ use crate::harness::{Kubectl, PATIENCE, Server};
 use crate::storage::etcd::EtcdProcess;
 use website::{FINALIZER, LISTING, Website};
 
-/// How many websites are in the making when the server is killed.
+/// The number of websites that are not ready when the server is killed.
 const MANY: usize = 12;
 
 #[tokio::test]
 async fn operator_works_on_the_embedded_store() {
-    an_operator_is_served(&[]).await;
+    run_operator(&[]).await;
 }
 
 #[tokio::test]
 async fn operator_works_on_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
-    an_operator_is_served(&["--storage=etcd", &servers]).await;
+    run_operator(&["--storage=etcd", &servers]).await;
 }
 
-/// Starts a server, a client and the operator, which all last from the first step to the last.
-async fn an_operator_is_served(args: &[&str]) {
+/// Starts a server, a client and the operator, which run during all steps.
+async fn run_operator(args: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let mut host = Host {
         directory: directory.path().to_owned(),
@@ -70,7 +70,7 @@ async fn an_operator_is_served(args: &[&str]) {
     }
 }
 
-/// How a server is started, each time alike.
+/// The data directory and the flags with which a server is started.
 struct Host {
     directory: PathBuf,
     args: Vec<String>,
@@ -91,7 +91,7 @@ struct Scenario<'a> {
     websites: Api<Website>,
     deployments: Api<Deployment>,
     maps: Api<ConfigMap>,
-    /// How often the operator has seen to a website.
+    /// The number of reconciliations.
     seen_to: &'a Cell<usize>,
 }
 
@@ -114,12 +114,12 @@ impl Scenario<'_> {
         self.with_rollout(async {
             self.create("first", None).await;
             self.until_ready("first").await;
-            self.what_a_website_has(&server).await;
-            self.what_is_right_is_left_alone().await;
+            self.website_has_its_objects_and_managers(&server).await;
+            self.unchanged_website_causes_no_writes().await;
         })
         .await;
 
-        // Nothing is rolled out now: none of these can be ready when the server dies.
+        // The rollout is stopped: none of these websites can be ready when the server is killed.
         for at in 0..MANY {
             self.create(&format!("site-{at}"), Some(3)).await;
         }
@@ -138,8 +138,8 @@ impl Scenario<'_> {
             assert_eq!(self.listed().await.len(), MANY + 1);
             let after = self.deployments.get("first").await.unwrap();
             assert_eq!(after.uid(), before.uid());
-            self.drift_is_put_right().await;
-            self.a_change_gets_through().await;
+            self.drift_is_corrected().await;
+            self.change_is_applied().await;
             self.deletion().await;
         })
         .await;
@@ -153,7 +153,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// Without `replicas` the definition's default counts.
+    /// Creates a website. Without `replicas` the default of the definition applies.
     async fn create(&self, name: &str, replicas: Option<i32>) {
         let mut website = json!({
             "apiVersion": "example.com/v1",
@@ -189,8 +189,8 @@ impl Scenario<'_> {
         listing.data.unwrap_or_default().into_keys().collect()
     }
 
-    /// The finalizer, the children with their owner, and who manages what.
-    async fn what_a_website_has(&self, server: &Server) {
+    /// Checks the finalizer, the owned objects with their owner, and the field managers.
+    async fn website_has_its_objects_and_managers(&self, server: &Server) {
         let website = self.websites.get("first").await.unwrap();
         assert_eq!(website.finalizers(), [FINALIZER]);
         let status = website.status.as_ref().unwrap();
@@ -227,8 +227,8 @@ impl Scenario<'_> {
         assert_eq!(rows, [["NAME", "READY"], ["first", "2"]], "{table}");
     }
 
-    /// Applying what is there already writes nothing, so that the operator comes to rest.
-    async fn what_is_right_is_left_alone(&self) {
+    /// An apply without changes writes nothing, so that the operator becomes idle.
+    async fn unchanged_website_causes_no_writes(&self) {
         let mut seen_to = self.seen_to.get();
         let mut rested = Instant::now();
         let started = Instant::now();
@@ -250,7 +250,7 @@ impl Scenario<'_> {
         assert_eq!(self.versions().await, children);
     }
 
-    /// The versions of what the operator made for the first website.
+    /// Returns the versions of the objects that the operator created for the first website.
     async fn versions(&self) -> [Option<String>; 3] {
         let deployment = self.deployments.get("first").await.unwrap();
         let page = self.maps.get("first-page").await.unwrap();
@@ -262,7 +262,7 @@ impl Scenario<'_> {
         ]
     }
 
-    async fn drift_is_put_right(&self) {
+    async fn drift_is_corrected(&self) {
         let params = PatchParams {
             field_manager: Some("another".to_owned()),
             ..PatchParams::default()
@@ -276,7 +276,7 @@ impl Scenario<'_> {
             deployment.spec.unwrap().replicas == Some(2)
         })
         .await;
-        // What the operator has no opinion on stays.
+        // A field that the operator does not set is not changed.
         let deployment = self.deployments.get("first").await.unwrap();
         assert_eq!(deployment.labels()["mine"], "1");
         assert!(managed(&deployment).contains(&"another Update ".to_owned()));
@@ -291,7 +291,7 @@ impl Scenario<'_> {
         .await;
     }
 
-    async fn a_change_gets_through(&self) {
+    async fn change_is_applied(&self) {
         let html = json!({"spec": {"html": "<h1>Bye</h1>", "replicas": 4}});
         let params = PatchParams::default();
         let changed = Patch::Merge(html);
@@ -309,7 +309,7 @@ impl Scenario<'_> {
         assert!(refused.contains("spec.replicas"), "{refused}");
     }
 
-    /// The finalizer's work comes before the end, and what was owned goes with its owner.
+    /// The finalizer is processed before the deletion, and the owned objects are deleted after it.
     async fn deletion(&self) {
         let background = DeleteParams::background();
         self.websites.delete("first", &background).await.unwrap();
@@ -353,7 +353,7 @@ impl Scenario<'_> {
     }
 }
 
-/// Who manages it: manager, operation and subresource, in order.
+/// Returns manager, operation and subresource of each managedFields entry, in order.
 fn managed<K: Resource>(object: &K) -> Vec<String> {
     let mut managers: Vec<String> = object
         .managed_fields()

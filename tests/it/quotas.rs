@@ -1,4 +1,4 @@
-//! ResourceQuota, LimitRanger and PodSecurity in the real binary, as kubectl sees them, on both back ends.
+//! Tests of ResourceQuota, LimitRanger and PodSecurity with kubectl and the real program on both back ends.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
@@ -48,7 +48,7 @@ async fn used(kubectl: &Kubectl, name: &str) -> Value {
     serde_json::from_str(&used).unwrap_or_default()
 }
 
-/// Waits until so much is used.
+/// Waits until the usage of a quota is `expected`.
 async fn until_used(kubectl: &Kubectl, name: &str, expected: Value) {
     let started = Instant::now();
     loop {
@@ -191,7 +191,7 @@ async fn namespaces_enforce_a_level_of_pod_security(_: &Server, kubectl: &Kubect
     let mut host = pod("host", "1");
     host["spec"]["hostNetwork"] = json!(true);
     create(kubectl, &host).await;
-    // A warning is an error then, which comes after the write.
+    // kubectl reports the warning as an error, after the write.
     let strict = "pod-security.kubernetes.io/enforce=baseline";
     let label = ["label", "--warnings-as-errors", "ns", "default", strict];
     let error = kubectl.run_failing(&label).await;

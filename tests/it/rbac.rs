@@ -1,4 +1,4 @@
-//! Authorization by roles, with real kubectl.
+//! Tests of authorization by roles with the real kubectl.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::harness::{Kubectl, Protocol, Server};
 
-/// Repeats `kubectl auth can-i` until its answer is `expected`: a change takes effect shortly after its write. Fails
-/// after 30 s.
+/// Repeats `kubectl auth can-i` until it prints `expected`, because a change takes effect shortly after its write.
+/// Fails after 30 s.
 async fn wait_until_can(kubectl: &Kubectl, arguments: &[&str], expected: bool) {
     let command: Vec<&str> = ["auth", "can-i"].iter().chain(arguments).copied().collect();
     let attempts = async {
@@ -153,7 +153,7 @@ async fn aggregated_roles_have_the_rules_of_others() {
 async fn a_user_cannot_grant_more_than_it_has() {
     let server = Server::start(&[]).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
-    // May write roles and bindings, and read pods.
+    // A role that allows writing roles and bindings, and reading pods.
     let delegate = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "delegate"},
         "rules": [
             {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["get", "create", "update", "patch"]},
@@ -271,7 +271,7 @@ async fn a_user_cannot_grant_more_than_it_has() {
         let refused = kubectl.run_failing(&command).await;
         assert!(refused.contains(expected), "{command:?}: {refused}");
     }
-    // A label with which its rules would be aggregated into another role.
+    // A label that would aggregate the rules of this role into another one.
     let role = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {
         "name": "x", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
         "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}"#;
@@ -279,7 +279,7 @@ async fn a_user_cannot_grant_more_than_it_has() {
         .run_failing_with(&["--as=jane", "create", "-f", "-"], role)
         .await;
     assert!(refused.contains(held), "{refused}");
-    // With the verb `bind` on one role, that role may be granted.
+    // The verb `bind` on a role allows binding that role.
     kubectl
         .run(&[
             "create",

@@ -1,5 +1,4 @@
-//! Server-side apply by those who use it, kubectl and kube-rs, on both back ends. The rules are in
-//! `conformance::applying`.
+//! Tests of server-side apply with kubectl and kube-rs on both back ends. `conformance::applying` tests the rules.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
@@ -11,7 +10,7 @@ use crate::harness::{Kubectl, Server, on_both};
 
 on_both!(|server| (server) => [
     kubectl_applies_on_the_server,
-    kubectl_goes_from_the_client_to_the_server,
+    kubectl_migrates_to_server_side_apply,
     a_custom_resource_is_applied,
     an_object_of_maximum_depth_can_be_deleted,
     kube_rs_applies,
@@ -41,7 +40,7 @@ async fn get(kubectl: &Kubectl, what: &[&str]) -> Value {
     serde_json::from_str(&kubectl.run(&args).await).expect("JSON")
 }
 
-/// `manager operation` of each entry.
+/// Returns `manager operation` of each entry.
 fn managers(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array();
     let text = |entry: &Value, member: &str| entry[member].as_str().unwrap().to_owned();
@@ -66,7 +65,7 @@ async fn kubectl_applies_on_the_server(server: &Server) {
         ["f:containers"]["k:{\"name\":\"c\"}"];
     assert!(container["f:ports"][port].is_object(), "{container}");
 
-    // The same again is nothing, in an apply and in a diff.
+    // The same configuration again changes nothing, in an apply and in a diff.
     assert_eq!(
         kubectl.run_with(&APPLY, &deployment(1, "i:1")).await,
         applied
@@ -103,17 +102,17 @@ async fn kubectl_applies_on_the_server(server: &Server) {
     assert_eq!(now["spec"]["replicas"], 2);
 }
 
-async fn kubectl_goes_from_the_client_to_the_server(server: &Server) {
+async fn kubectl_migrates_to_server_side_apply(server: &Server) {
     let kubectl = Kubectl::new(&server.kubeconfig());
     kubectl
         .run_with(&["apply", "-f", "-"], &deployment(1, "i:1"))
         .await;
     let made = get(&kubectl, &["deployment", "web"]).await;
     assert_eq!(managers(&made), ["kubectl-client-side-apply Update"]);
-    // What it applied on the client is its own.
+    // kubectl takes over the fields of its client-side apply.
     kubectl.run_with(&APPLY, &deployment(2, "i:2")).await;
     let now = get(&kubectl, &["deployment", "web"]).await;
-    // kubectl itself gives the annotation to a manager that keeps it.
+    // kubectl moves the annotation to a separate manager.
     let expected = ["kubectl Apply", "kubectl-last-applied Apply"];
     assert_eq!(managers(&now), expected);
     assert_eq!(now["spec"]["replicas"], 2);
@@ -123,13 +122,13 @@ async fn kubectl_goes_from_the_client_to_the_server(server: &Server) {
         .expect("it is kept");
     let last: Value = serde_json::from_str(last).expect("JSON");
     assert_eq!(last["spec"]["replicas"], 2);
-    // And what it then leaves out is gone.
+    // A field that the next apply omits is removed.
     let mut less: Value = serde_json::from_str(&deployment(2, "i:2")).unwrap();
     less["metadata"].as_object_mut().unwrap().remove("labels");
     kubectl.run_with(&APPLY, &less.to_string()).await;
     let now = get(&kubectl, &["deployment", "web"]).await;
     assert!(now["metadata"]["labels"].is_null(), "{now}");
-    // Back on the client the annotation says what was applied last.
+    // After a client-side apply the annotation has the applied configuration.
     kubectl
         .run_with(&["apply", "-f", "-"], &deployment(3, "i:2"))
         .await;
@@ -225,7 +224,7 @@ async fn kube_rs_applies(server: &Server) {
         .await
         .expect("it is forced");
     assert_eq!(forced.data.expect("data")["a"], "2");
-    // What one gives up goes, but for what two has now.
+    // Fields that the first manager releases are removed, except for those that the second one owns.
     let now = maps
         .patch("m", &one, &Patch::Apply(&map(json!({}))))
         .await
@@ -240,7 +239,8 @@ async fn kube_rs_applies(server: &Server) {
     assert!(names.contains(&"two"), "{names:?}");
 }
 
-/// The managedFields entry of the previous writer nests deeper still; the stored object could not be read, changed or deleted.
+/// The managedFields entry nests deeper than the object itself; the stored object could not be read, changed or
+/// deleted.
 async fn an_object_of_maximum_depth_can_be_deleted(server: &Server) {
     let kubectl = Kubectl::new(&server.kubeconfig());
     let data = (0..126).fold(json!("x"), |inner, _| json!({"d": inner}));

@@ -1,5 +1,5 @@
-//! Services and the allocation of their addresses: the service `kubernetes`, ranges of one family and of both, and that no
-//! two services get the same address. On the real binary, on the embedded store and on etcd.
+//! Tests of Services and the allocation of their addresses, with the real program on the embedded store and on etcd:
+//! the service `kubernetes`, ranges of one and of two families, and that no two services get the same address.
 
 use std::collections::HashMap;
 
@@ -29,14 +29,14 @@ async fn a_cluster_of_two_families_on_etcd() {
 }
 
 #[tokio::test]
-async fn the_api_is_a_service_on_the_embedded_store() {
+async fn kubernetes_service_exists_on_the_embedded_store() {
     let server = Server::start(&["--bind-address=0.0.0.0", "--insecure-port=0"]).await;
-    the_api_is_a_service(&server).await;
+    kubernetes_service_exists(&server).await;
     server.stop().await;
 }
 
 #[tokio::test]
-async fn the_api_is_a_service_on_etcd() {
+async fn kubernetes_service_exists_on_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
     let args = [
@@ -46,7 +46,7 @@ async fn the_api_is_a_service_on_etcd() {
         "--insecure-port=0",
     ];
     let server = Server::start(&args).await;
-    the_api_is_a_service(&server).await;
+    kubernetes_service_exists(&server).await;
     server.stop().await;
 }
 
@@ -55,7 +55,7 @@ async fn get(kubectl: &Kubectl, what: &[&str]) -> Value {
     serde_json::from_str(&said).expect("JSON")
 }
 
-/// It is made when the server serves already.
+/// Waits for an object that the server creates after it is ready.
 async fn found(kubectl: &Kubectl, what: &[&str]) -> Value {
     let begun = Instant::now();
     loop {
@@ -72,7 +72,7 @@ async fn found(kubectl: &Kubectl, what: &[&str]) -> Value {
     }
 }
 
-async fn the_api_is_a_service(server: &Server) {
+async fn kubernetes_service_exists(server: &Server) {
     let kubectl = Kubectl::new(&server.kubeconfig());
     let service = found(&kubectl, &["services", "kubernetes"]).await;
     assert_eq!(service["spec"]["clusterIP"], "10.96.0.1");
@@ -93,7 +93,7 @@ async fn the_api_is_a_service(server: &Server) {
     );
     let output = kubectl.run(&["describe", "service", "kubernetes"]).await;
     assert!(output.contains("Endpoints:"), "{output}");
-    // No other service gets its address.
+    // Another service cannot have its address.
     let other = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other"},
         "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}});
     let output = kubectl
@@ -136,7 +136,7 @@ async fn a_service_has_addresses_of_both_families(server: &Server) {
     let sixth = create("six", json!({"ipFamilies": ["IPv6"]})).await;
     begins(&sixth, 0, "fd00:20::");
 
-    // One more family, and one less, which frees the address.
+    // Adds a family, and removes one, which releases the address.
     let wider = r#"{"spec":{"ipFamilyPolicy":"PreferDualStack"}}"#;
     kubectl
         .run(&["patch", "service", "single", "-p", wider])
@@ -171,18 +171,18 @@ async fn a_service_has_addresses_of_both_families(server: &Server) {
 #[tokio::test]
 async fn concurrent_writes_of_services_on_the_embedded_store() {
     let server = Server::start(&[FEW]).await;
-    what_each_has_is_its_own(&[&server]).await;
+    addresses_and_ports_are_unique(&[&server]).await;
     server.stop().await;
 }
 
-/// Two servers that know nothing of each other but what is in the etcd they share.
+/// Two servers that share only etcd.
 #[tokio::test]
 async fn concurrent_writes_of_services_on_two_servers_of_one_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
     let args = ["--storage=etcd", &servers, FEW];
     let (first, second) = tokio::join!(Server::start(&args), Server::start(&args));
-    what_each_has_is_its_own(&[&first, &second]).await;
+    addresses_and_ports_are_unique(&[&first, &second]).await;
     first.stop().await;
     second.stop().await;
 }
@@ -190,9 +190,9 @@ async fn concurrent_writes_of_services_on_two_servers_of_one_etcd() {
 const FEW: &str = "--service-cluster-ip-range=10.20.0.0/28";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
-/// Writers meet over five services, a dozen addresses and some ports. All that lives at the end has what is
-/// its own; when all are gone nothing is claimed.
-async fn what_each_has_is_its_own(servers: &[&Server]) {
+/// Several writers create, update and delete five services with a dozen addresses and some ports. At the end the
+/// existing services have distinct addresses and ports; after their deletion none is allocated.
+async fn addresses_and_ports_are_unique(servers: &[&Server]) {
     let seed = watchet_test_util::seeds::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let writers = (0..6).map(|n| write_services(servers[n % servers.len()], random.fork()));
@@ -232,7 +232,7 @@ async fn what_each_has_is_its_own(servers: &[&Server]) {
         }
         assert!(begun.elapsed() < PATIENCE, "left behind: {left:?}");
     }
-    // Each port that they could choose is free again.
+    // Each port that the writers could request is free again.
     for port in 30_001..30_004 {
         let body = json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": format!("p{port}")},
@@ -242,7 +242,7 @@ async fn what_each_has_is_its_own(servers: &[&Server]) {
     }
 }
 
-/// How many of its writes were made.
+/// Makes random writes and returns the number of successful ones.
 async fn write_services(server: &Server, mut random: fastrand::Rng) -> usize {
     let mut wire = server.plain(Protocol::Http1).await;
     let mut done = 0;

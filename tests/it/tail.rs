@@ -1,5 +1,5 @@
-//! `watchet tail`, the real program, against a real server: what it prints of changes, in all its forms,
-//! also when the server is killed and comes back. The client that makes the changes is the library's own.
+//! Tests of `watchet tail` with the real program and a real server: the lines of changes in all formats, also across a
+//! crash of the server. The client library makes the changes.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -17,9 +17,9 @@ use crate::harness::{PATIENCE, Server, command, signal};
 /// A running `watchet tail`.
 pub(crate) struct Tail {
     child: Child,
-    /// What changed.
+    /// The lines of changes.
     out: Lines<BufReader<ChildStdout>>,
-    /// What is said about the connection.
+    /// The messages about the connection.
     err: Lines<BufReader<ChildStderr>>,
 }
 
@@ -42,14 +42,14 @@ impl Tail {
         }
     }
 
-    /// One that has seen what there is.
+    /// Starts a tail and waits until it has received the first list.
     pub(crate) async fn synced(kubeconfig: &Path, args: &[&str]) -> Self {
         let mut tail = Self::start(kubeconfig, args);
         tail.said("synced, ").await;
         tail
     }
 
-    /// The next line about a change, without its time.
+    /// Returns the next line of a change, without its time.
     async fn line(&mut self) -> String {
         let line = timeout(PATIENCE, self.out.next_line()).await;
         let line = line.expect("a line in time").expect("it can be read");
@@ -66,7 +66,7 @@ impl Tail {
         serde_json::from_str(&line.expect("it goes on")).expect("a line is JSON")
     }
 
-    /// Waits until it says something that holds `text`.
+    /// Waits for a message that contains `text`, and returns it.
     async fn said(&mut self, text: &str) -> String {
         let mut said = Vec::new();
         let heard = timeout(PATIENCE, async {
@@ -82,13 +82,13 @@ impl Tail {
         said.pop().expect("it was said")
     }
 
-    /// Presses Ctrl-C.
+    /// Sends SIGINT and waits for a successful end.
     pub(crate) async fn interrupt(mut self) {
         signal(self.child.id().expect("it runs"), "INT");
         assert!(self.ended().await.success());
     }
 
-    /// The most memory that it ever had, in bytes.
+    /// Returns its peak memory in bytes.
     pub(crate) fn memory_peak(&self) -> usize {
         let pid = self.child.id().expect("it runs");
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -129,7 +129,7 @@ async fn set(maps: &ResourceClient<ConfigMap>, name: &str, patch: Value) {
     maps.patch(name, &Patch::Merge(patch)).await.unwrap();
 }
 
-/// A server on a port that a later one can have.
+/// Starts a server on a port that a later server can use.
 async fn start(directory: &Path, port: u16) -> Server {
     let port = format!("--secure-port={port}");
     let args = [
@@ -179,7 +179,7 @@ async fn changes_are_printed_across_a_crash_of_the_server() {
     tail.said("disconnected: ").await;
     let server = start(directory.path(), port).await;
     let objects = maps(&server);
-    // It need not be connected yet; it prints the changes when it is.
+    // The tail may still be disconnected; it prints the changes after it has connected.
     objects.delete("before", &Default::default()).await.unwrap();
     objects.create(&map("b", &[])).await.unwrap();
     tail.said("connected again").await;
@@ -246,7 +246,7 @@ async fn objects_that_enter_or_leave_the_selector_are_printed() {
 }
 
 #[tokio::test]
-async fn one_object_can_be_named() {
+async fn one_object_can_be_followed_by_name() {
     let server = Server::start(&[]).await;
     let objects = maps(&server);
     let mut tail = Tail::synced(&server.kubeconfig(), &["cm/b"]).await;
@@ -264,7 +264,7 @@ async fn one_object_can_be_named() {
 }
 
 #[tokio::test]
-async fn a_wide_line_says_who_wrote_and_which_version() {
+async fn wide_line_has_the_field_manager_and_the_version() {
     let server = Server::start(&[]).await;
     let objects = maps(&server);
     let mut tail = Tail::synced(&server.kubeconfig(), &["configmaps", "-o", "wide"]).await;
@@ -418,7 +418,7 @@ async fn an_unknown_resource_is_an_error_immediately() {
     server.stop().await;
 }
 
-/// As in `watchet tail pods | head -1`.
+/// As with `watchet tail pods | head -1`.
 #[tokio::test]
 async fn a_closed_pipe_ends_the_process() {
     let server = Server::start(&[]).await;
@@ -432,7 +432,7 @@ async fn a_closed_pipe_ends_the_process() {
         err,
     } = tail;
     drop(out);
-    // The first write after that is the one that fails.
+    // The first write after the pipe is closed fails.
     objects.create(&map("b", &[])).await.unwrap();
     let ended = timeout(PATIENCE, child.wait()).await;
     assert!(ended.expect("it ends").expect("its own child").success());

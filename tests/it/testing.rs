@@ -1,5 +1,5 @@
-//! `watchet::testing::Server` as the users of the library have it: through kube-rs, kubectl and a
-//! second server, on memory, a kept directory and etcd.
+//! Tests of `watchet::testing::Server` as library users have it: with kube-rs, kubectl and a second server, in memory,
+//! in a persistent directory and on etcd.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn servers_are_isolated_and_create_the_given_objects() {
     without.stop().await.unwrap();
 }
 
-/// The test's only thread waits for kubectl: the server must go on.
+/// The only thread of the test waits for kubectl; the server must continue.
 #[tokio::test]
 async fn a_test_may_block_its_thread() {
     let server = Server::builder()
@@ -166,7 +166,7 @@ async fn an_operator_runs_under_the_roles_that_it_ships() {
     server.stop().await.unwrap();
 }
 
-/// Stops and starts it at the same port, as a cluster's upgrade would look to an operator.
+/// Stops the server and starts it on the same port, as an upgrade of a cluster looks to an operator.
 async fn survives_a_restart(builder: watchet::testing::Builder) {
     let first = builder.clone().manifests(MANIFESTS).start().await.unwrap();
     let client = client(&first).await;
@@ -186,8 +186,8 @@ async fn survives_a_restart(builder: watchet::testing::Builder) {
         .patch("settings", &PatchParams::default(), &merge)
         .await;
     assert_eq!(patched.unwrap().data.unwrap()["colour"], "blue");
-    // The client resumes its watch where it was.
-    // A controller gives the namespace a map of its own, sooner or later.
+    // The client resumes its watch. The watch selects one name, because a controller creates another config map in the
+    // namespace at some time.
     let settings = WatchParams::default().fields("metadata.name=settings");
     let events = maps.watch(&settings, &version).await.unwrap();
     let mut events = events.boxed();
@@ -201,7 +201,7 @@ async fn survives_a_restart(builder: watchet::testing::Builder) {
 }
 
 #[tokio::test]
-async fn a_kept_directory_survives_a_restart() {
+async fn directory_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     survives_a_restart(Server::builder().data_dir(directory.path())).await;
 }
@@ -214,7 +214,7 @@ async fn etcd_survives_a_restart() {
     survives_a_restart(builder.data_dir(directory.path())).await;
 }
 
-/// An end does not wait for those who watch, however it comes.
+/// The end of a server does not wait for open watches, whether it is stopped or dropped.
 #[tokio::test]
 async fn open_watches_do_not_delay_shutdown() {
     for dropped in [true, false] {
@@ -245,8 +245,8 @@ async fn kubectl_uses_its_kubeconfig() {
     server.stop().await.unwrap();
 }
 
-/// As many as a test suite has at the same time: each has its own port, directory and objects, and the end of
-/// one is not the others'.
+/// Each of several servers of a test suite has its own port, directory and objects, and the end of one does not affect
+/// the others.
 #[tokio::test]
 async fn several_servers_run_concurrently() {
     const SERVERS: usize = 16;
@@ -269,7 +269,7 @@ async fn several_servers_run_concurrently() {
         maps.create(&Default::default(), &map).await.unwrap();
         let mut found = maps.list(&ListParams::default()).await.unwrap().into_iter();
         assert!(found.all(|map| !map.name_any().starts_with("of-") || map.name_any() == name));
-        // Half of them end while the others are used.
+        // Half of the servers end while the others are in use.
         match index % 2 {
             0 => {
                 server.stop().await.unwrap();

@@ -1,4 +1,4 @@
-//! Requests that are refused before their bodies were read: the client gets to see the response, whatever it was
+//! Tests of requests that are rejected before their bodies are read: the client receives the response even if it is
 //! still sending, over HTTP/1.1 and HTTP/2, with and without TLS.
 
 use std::path::PathBuf;
@@ -13,25 +13,25 @@ use tokio::time::{Instant, timeout};
 
 use crate::harness::{Identity, PATIENCE, PROTOCOLS, Protocol, Server, Wire, tls};
 
-/// Where POST is not allowed.
+/// A path that does not allow POST.
 const NO_POST: &str = "/version";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// What fits into the 256 KiB that the server discards before it responds.
+/// A body that fits into the 256 KiB that the server discards before it responds.
 const SMALL: usize = 64 << 10;
-/// What does not.
+/// A body that does not fit.
 const LARGE: usize = 2 << 20;
 
-/// What is larger than any body that is accepted.
+/// A body that is larger than the limit of bodies.
 const HUGE: usize = 4 << 20;
 
-/// As many bodies as one user may have incomplete.
+/// The maximum number of incomplete bodies of one user.
 const INCOMPLETE_MAX: usize = 200;
 
-/// How often an incomplete body continues, so that it does not count as stopped.
+/// The interval at which an incomplete body continues, so that it does not time out.
 const DRIP: Duration = Duration::from_secs(1);
 
-/// A race is lost now and then only.
+/// The number of attempts: a race fails only now and then.
 const ROUNDS: usize = 24;
 
 /// A response of HTTP/1.1, read to its end by its Content-Length.
@@ -41,7 +41,7 @@ struct Raw {
     body: String,
 }
 
-/// Sends all of a POST before it reads anything.
+/// Sends a whole POST before it reads the response.
 async fn post<S>(stream: &mut S, path: &str, headers: &str, body: &[u8]) -> Raw
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -80,7 +80,7 @@ async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> Raw {
     }
 }
 
-/// The end of the connection, without a reset and, under TLS, with a close_notify.
+/// Asserts that the connection ends without a reset and, with TLS, with a close_notify.
 async fn ends<S: AsyncRead + Unpin>(stream: &mut S) {
     let mut rest = Vec::new();
     let read = timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
@@ -107,13 +107,13 @@ where
     let raw = post(stream, path, headers, &vec![b'x'; length]).await;
     assert_eq!(raw.code, code, "{path} {}", raw.body);
     assert!(raw.body.contains(r#""kind":"Status""#), "{}", raw.body);
-    // A larger one may have been read before it was refused.
+    // A larger body may have been read before the rejection.
     let closes = raw.head.contains("connection: close");
     assert!(!closes || length > 256 << 10, "{}", raw.head);
     match closes {
         true => ends(stream).await,
         false => {
-            // The connection is good for another.
+            // The connection can be used again.
             let raw = post(stream, NO_POST, "", b"").await;
             assert_eq!(raw.code, 405);
         }
@@ -121,7 +121,7 @@ where
     raw
 }
 
-/// A 64 KiB POST that was refused ended in a broken pipe, or in the end of the TLS stream, without a response.
+/// A rejected POST of 64 KiB ended in a broken pipe, or in the end of the TLS stream, without a response.
 #[tokio::test]
 async fn over_http1_the_response_arrives() {
     let server = Server::start(&[]).await;
@@ -140,9 +140,9 @@ async fn over_http1_the_response_arrives() {
     server.stop().await;
 }
 
-/// Each of the ways to refuse a request before its body is read.
+/// Each way to reject a request before its body is read.
 #[tokio::test]
-async fn every_early_refusal_arrives() {
+async fn every_early_rejection_is_received() {
     let server = Server::start(&[]).await;
     for length in [SMALL, LARGE] {
         let mut stranger = secured(&server, None).await;
@@ -160,7 +160,7 @@ async fn every_early_refusal_arrives() {
             refused(&mut plain(&server).await, path, headers, length, code).await;
         }
     }
-    // Too large: refused by its announcement, and after the first part of it.
+    // Too large: rejected by its Content-Length, or after the first part of the body.
     refused(&mut plain(&server).await, MAPS, "", HUGE, 413).await;
     server.stop().await;
 }
@@ -178,7 +178,7 @@ async fn an_early_response_does_not_wait_for_the_body() {
     let raw = timeout(PATIENCE, read(&mut stream)).await.expect("in time");
     assert_eq!(raw.code, 405);
     assert!(raw.head.contains("connection: close"), "{}", raw.head);
-    // One that never sends what it announced gets its response all the same.
+    // A client that never sends the announced body still gets the response.
     let begun = Instant::now();
     let mut stream = plain(&server).await;
     let head =
@@ -213,7 +213,7 @@ async fn over_http2_the_response_arrives() {
 
 /// curl over HTTP/2 failed 9 of 24 times ("stream error").
 #[tokio::test]
-async fn curl_sees_every_response() {
+async fn curl_receives_every_response() {
     let server = Server::start(&[]).await;
     let directory = tempfile::tempdir().unwrap();
     for length in [SMALL, LARGE] {
@@ -237,9 +237,9 @@ async fn curl_sees_every_response() {
     server.stop().await;
 }
 
-/// Refusals that depend on who asks, on how many others do, on what the server cannot do, and on the size.
+/// Rejections because of the user, the number of other requests, missing support in the server, and the size.
 #[tokio::test]
-async fn curl_sees_refusals_of_every_kind() {
+async fn curl_receives_rejections_of_every_kind() {
     const PROXY: &str = "/api/v1/namespaces/default/pods/p/proxy";
     let server = Server::start(&[]).await;
     let directory = tempfile::tempdir().unwrap();
@@ -300,7 +300,7 @@ async fn check_by_curl(server: &Server, refusals: &[Refusal<'_>]) {
     }
 }
 
-/// Makes the pod `p`.
+/// Creates the pod `p`.
 async fn make_pod(server: &Server) {
     let mut wire = server.plain(Protocol::Http1).await;
     let namespace = "/api/v1/namespaces/default";
@@ -321,10 +321,10 @@ async fn make_pod(server: &Server) {
 /// A request whose body is incomplete.
 type Incomplete = Box<dyn AsyncWrite + Unpin>;
 
-/// Begins as many bodies as the user of a client may have incomplete, and adds them to `all`.
+/// Starts as many bodies as the user of a client may have incomplete, and adds them to `all`.
 ///
-/// A body is refused while earlier ones, whose connections a test has just dropped, still count. Each probe that is not
-/// refused therefore adds a body.
+/// The connections that a test has just dropped still count, so bodies are rejected for a while. Each probe that is not
+/// rejected therefore adds a body.
 async fn begin_bodies(server: &Server, client: Client, all: &mut Vec<Incomplete>) {
     for _ in 0..INCOMPLETE_MAX {
         all.push(begin_body(server, client).await);
@@ -352,7 +352,7 @@ async fn probe(server: &Server, client: Client) -> u16 {
     }
 }
 
-/// Begins a write.
+/// Starts a write.
 async fn begin_body(server: &Server, client: Client) -> Incomplete {
     let head = format!("POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n");
     let mut stream: Incomplete = match client {
@@ -367,7 +367,7 @@ async fn begin_body(server: &Server, client: Client) -> Incomplete {
     stream
 }
 
-/// Continues all bodies by a byte now and then.
+/// Sends another byte of all bodies.
 async fn drip(incomplete: &mut [Incomplete]) {
     loop {
         tokio::time::sleep(DRIP).await;
@@ -378,7 +378,7 @@ async fn drip(incomplete: &mut [Incomplete]) {
     }
 }
 
-/// 205 bodies of one user that did not arrive took all permits of writes for 34 s.
+/// 205 incomplete bodies of one user took all permits of writes for 34 s.
 #[tokio::test]
 async fn incomplete_bodies_of_one_user_do_not_stop_the_writes_of_others() {
     let server = Server::start(&[]).await;
@@ -397,7 +397,7 @@ async fn incomplete_bodies_of_one_user_do_not_stop_the_writes_of_others() {
     server.stop().await;
 }
 
-/// How curl reaches the server.
+/// The connection that curl uses.
 #[derive(Debug, Clone, Copy)]
 enum Client {
     /// Without TLS.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::harness::{Identity, Kubectl, PROTOCOLS, Protocol, Scrape, Server, Wire, full, request};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// Far longer than any test waits for an event.
+/// A time limit far longer than an event takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A watch of the config maps in `default`.
@@ -123,7 +123,7 @@ async fn watch_ends_when_its_role_binding_is_deleted() {
             status["message"],
             r#"configmaps is forbidden: User "jane" cannot watch resource "configmaps" in API group "" in the namespace "default""#
         );
-        // The watches of others go on.
+        // The watches of other clients continue.
         kubectl
             .run(&["delete", "role/reader", "configmap/seen"])
             .await;
@@ -199,7 +199,7 @@ async fn watch_ends_when_its_token_leaves_the_file() {
     );
     let mut of_ann = OpenWatch::start(server.stranger(Protocol::Http1).await, &ann).await;
     let mut of_bob = OpenWatch::start(server.stranger(Protocol::Http1).await, &bob).await;
-    // A file that is invalid changes nothing.
+    // An invalid file has no effect.
     std::fs::write(&path, "t1,ann,u1\nt2").unwrap();
     wait_for_log(&server, "changed file ignored").await;
     let mut wire = server.stranger(Protocol::Http1).await;

@@ -1,5 +1,5 @@
-//! Watches over WebSockets, by another implementation's client, against the real binary on both back
-//! ends: what an ordinary watch says and how each of both sides ends it.
+//! Tests of watches over WebSockets, with the client of another implementation and the real program on both back ends:
+//! the events, and the close of the connection by each side.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -22,16 +22,16 @@ use crate::harness::{PATIENCE, Protocol, Server, on_both, tls};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 on_both!(|server| (server) => [
-    a_socket_says_what_a_body_says,
-    what_fails_before_and_within,
-    either_side_may_close,
+    websocket_sends_the_events_of_a_watch,
+    errors_before_and_after_the_upgrade,
+    client_and_server_can_close,
     a_client_that_does_not_read_misses_nothing,
     pings_without_reading_are_not_buffered,
 ]);
 
 type Refusal = Box<Response<Option<Vec<u8>>>>;
 
-/// Opens a socket over a connection; the head of the answer too.
+/// Opens a WebSocket over a connection; also returns the head of the response.
 async fn open_over<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     path: &str,
@@ -62,7 +62,7 @@ async fn next<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>
     next.expect("it goes on").expect("a message")
 }
 
-/// The data of the messages up to the close, its code, and that nothing follows.
+/// Returns the data of the messages up to the close and the close code; asserts that nothing follows.
 async fn rest<S: AsyncRead + AsyncWrite + Unpin>(
     socket: &mut WebSocketStream<S>,
 ) -> (Vec<Message>, CloseCode) {
@@ -71,7 +71,7 @@ async fn rest<S: AsyncRead + AsyncWrite + Unpin>(
         match next(socket).await {
             Message::Close(frame) => {
                 let end = timeout(PATIENCE, socket.next()).await.expect("in time");
-                // TLS under it may end without a word of its own: the close has said it.
+                // The TLS connection may end without a close_notify: the close frame came before.
                 let hung_up = matches!(&end, Some(Err(Error::Io(error)))
                     if error.kind() == ErrorKind::UnexpectedEof);
                 assert!(end.is_none() || hung_up, "{end:?}");
@@ -94,7 +94,7 @@ async fn put(server: &Server, name: &str, text: &str) -> String {
     version.as_str().unwrap().to_owned()
 }
 
-async fn a_socket_says_what_a_body_says(server: &Server) {
+async fn websocket_sends_the_events_of_a_watch(server: &Server) {
     let begin = put(server, "a", "ä").await;
     put(server, "b", "x").await;
     put(server, "c", "x").await;
@@ -115,12 +115,12 @@ async fn a_socket_says_what_a_body_says(server: &Server) {
             true => length_prefixed(&messages),
             false => messages.iter().map(text).collect(),
         };
-        // The ages of a Table may have moved on in between.
+        // The ages in a Table may differ between the two reads.
         if accept != table {
             assert_eq!(Bytes::from(said.concat()), body.body, "{accept}");
         }
     }
-    // The state comes first here too, and bookmarks are events.
+    // Initial events come first here too, and bookmarks are sent.
     let path = format!(
         "{MAPS}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true\
                         &resourceVersionMatch=NotOlderThan"
@@ -155,7 +155,7 @@ fn length_prefixed(messages: &[Message]) -> Vec<Bytes> {
     messages.iter().map(with_length).collect()
 }
 
-async fn what_fails_before_and_within(server: &Server) {
+async fn errors_before_and_after_the_upgrade(server: &Server) {
     let refused = async |path: &str, headers: &[(&'static str, &str)]| {
         let stream = TcpStream::connect(server.insecure()).await.unwrap();
         let refusal = open_over(stream, path, headers).await.expect_err("refused");
@@ -189,7 +189,7 @@ async fn what_fails_before_and_within(server: &Server) {
     assert_eq!((messages.len(), code), (1, CloseCode::Normal));
 }
 
-async fn either_side_may_close(server: &Server) {
+async fn client_and_server_can_close(server: &Server) {
     let path = format!("{MAPS}?watch=true");
     let stream = TcpStream::connect(server.insecure()).await.unwrap();
     let named = [("sec-websocket-protocol", "mine")];
@@ -211,7 +211,7 @@ async fn either_side_may_close(server: &Server) {
     assert!(matches!(answer, Message::Close(_)), "{answer:?}");
     let end = timeout(PATIENCE, socket.next()).await.expect("in time");
     assert!(end.is_none(), "{end:?}");
-    // A client that sends more than the limit is disconnected.
+    // The server disconnects a client that sends more than the limit.
     let mut talker = open(server, &path, "*/*").await;
     let flood = Message::Binary(Bytes::from(vec![0; 64 << 10]));
     let sent = talker.send(flood).await;
@@ -222,7 +222,7 @@ async fn either_side_may_close(server: &Server) {
     }
 }
 
-/// More than sockets hold: the watcher is parked, and reads on when its client does.
+/// More data than socket buffers hold: the watch is parked and continues when the client reads.
 async fn a_client_that_does_not_read_misses_nothing(server: &Server) {
     const WRITES: usize = 60;
     let path = format!(
@@ -277,7 +277,7 @@ async fn pings_without_reading_are_not_buffered(server: &Server) {
 
 #[tokio::test]
 async fn shutdown_closes_without_waiting_for_the_client() {
-    // Longer than the test waits.
+    // A grace period longer than the time limit of the test.
     let mut server = Server::start(&["--storage=memory", "--shutdown-grace-period=1h"]).await;
     let path = format!("{MAPS}?watch=true");
     let mut reads = open(&server, &path, "*/*").await;
@@ -294,7 +294,7 @@ async fn shutdown_closes_without_waiting_for_the_client() {
     assert!(ended.success(), "{ended}:\n{}", server.log());
 }
 
-/// As dashboards in a browser do it.
+/// As dashboards in a browser do.
 #[tokio::test]
 async fn a_token_may_be_a_subprotocol() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! The client of webhooks against a real HTTPS server: connections, trust, bounds, and the words of
-//! its errors.
+//! Tests of the client for webhooks against a real HTTPS server: connections, trust, limits, and error messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::harness::{PATIENCE, Reply, Replying, Webhook, WebhookRequest};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Every Service is at this port of the loopback.
+/// Resolves every Service to this port of the loopback interface.
 #[derive(Debug)]
 struct At(Option<u16>);
 
@@ -47,7 +46,7 @@ fn echo(asked: &WebhookRequest) -> Reply {
     Reply::json(&json!({"path": asked.path, "body": asked.body}))
 }
 
-/// A call that must fail, and in which words.
+/// Asserts that a call fails with this error.
 async fn refused(webhook: &Webhook, config: Value, expect: &str) {
     let error = call(&client(), &config).await.unwrap_err().to_string();
     let expect = expect.replace("ADDRESS", &format!("127.0.0.1:{}", webhook.port()));
@@ -55,7 +54,7 @@ async fn refused(webhook: &Webhook, config: Value, expect: &str) {
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again() {
+async fn connections_are_reused() {
     let webhook = Webhook::answering(echo).await;
     let client = client();
     for _ in 0..5 {
@@ -64,12 +63,12 @@ async fn a_connection_is_used_again() {
         assert_eq!(answer, json!({"path": "/x?timeout=10s", "body": {"a": 1}}));
     }
     assert_eq!(webhook.connections(), 1);
-    // Another configuration is another trust: its connections are its own.
+    // A different configuration has different trust, so it uses its own connections.
     call(&client, &webhook.client_config("/y")).await.unwrap();
     assert_eq!(webhook.connections(), 2);
 }
 
-/// The webhook answers no call before it has received as many as are made concurrently.
+/// The webhook responds only after it has received all of the concurrent calls.
 #[tokio::test]
 async fn concurrent_calls_do_not_wait_for_each_other() {
     const CALLS: usize = 8;
@@ -97,9 +96,9 @@ async fn concurrent_calls_do_not_wait_for_each_other() {
     );
 }
 
-/// A bundle that is the serving certificate and not its CA, as controller-runtime's envtest installs it, was
-/// "signed by unknown authority"; a certificate that is its own CA, as kopf makes it, was refused as
-/// `CaUsedAsEndEntity`.
+/// Some certificates that Go accepts were rejected: a serving certificate as its own bundle, which controller-runtime's
+/// envtest installs ("signed by unknown authority"), and a certificate that is its own CA, which kopf creates
+/// (`CaUsedAsEndEntity`).
 #[tokio::test]
 async fn certificates_that_only_go_accepts_are_accepted() {
     let echoing = |asked: WebhookRequest| -> Replying { Box::pin(async move { echo(&asked) }) };
@@ -109,14 +108,14 @@ async fn certificates_that_only_go_accepts_are_accepted() {
         let config = json!({"url": webhook.url("//x/"), "caBundle": webhook.leaf_bundle()});
         let answer = call(&client(), &config).await.unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
-        // Go's client cleans the path; what it does not clean, Go's servers redirect.
+        // Go's client cleans the path: Go's servers redirect requests with other paths.
         assert_eq!(answer["path"], "/x?timeout=10s");
     }
     let unknown = "Post \"https://ADDRESS/?timeout=10s\": tls: failed to verify certificate: x509: \
                    certificate signed by unknown authority";
     let config = json!({"url": own.url("/"), "caBundle": webhook.leaf_bundle()});
     refused(&own, config, unknown).await;
-    // The name counts also for a certificate that is trusted itself.
+    // The name is also checked for a certificate that is itself trusted.
     let named = Webhook::start_as("hook.ns.svc", echoing).await;
     let config = json!({"url": named.url("/"), "caBundle": named.leaf_bundle()});
     let expect = "Post \"https://ADDRESS/?timeout=10s\": tls: failed to verify certificate: x509: \
@@ -132,7 +131,7 @@ async fn only_the_bundle_is_trusted_and_the_name_is_checked() {
     let unknown = "Post \"https://ADDRESS/?timeout=10s\": tls: failed to verify certificate: x509: \
                    certificate signed by unknown authority";
     refused(&webhook, config, unknown).await;
-    // Without a bundle it is the system's CAs that count, and they know nothing of this one.
+    // Without a bundle the CAs of the system apply, which have not signed this certificate.
     refused(&webhook, json!({"url": webhook.url("/")}), unknown).await;
 
     let named =
@@ -202,7 +201,7 @@ async fn a_failed_response_has_upstreams_message() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_hangs_costs_its_timeout() {
+async fn hanging_webhook_fails_after_its_timeout() {
     let webhook = Webhook::start(|_| Box::pin(std::future::pending())).await;
     let config = ClientConfig::parse(&webhook.client_config("/slow")).unwrap();
     let begun = Instant::now();
@@ -232,7 +231,7 @@ async fn a_response_over_the_size_limit_is_rejected() {
     refused(&webhook, webhook.client_config("/"), &expect).await;
 }
 
-/// A connection that the webhook has closed since is no reason for a call to fail.
+/// A call must not fail because the webhook has closed an idle connection.
 #[tokio::test]
 async fn a_connection_that_was_closed_is_opened_again() {
     let tasks = Tasks::new();
@@ -243,6 +242,6 @@ async fn a_connection_that_was_closed_is_opened_again() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     call(&client, &webhook.client_config("/")).await.unwrap();
     assert_eq!(webhook.connections(), 2);
-    // The connections are tasks of the group, and end with it.
+    // The connections are tasks of the group and end with it.
     tasks.drain(Duration::from_secs(5)).await.unwrap();
 }

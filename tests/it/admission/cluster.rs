@@ -1,5 +1,5 @@
-//! What the cases of admission have in common: requests, configurations that are waited for, and the
-//! answers of webhooks. No case is here.
+//! Helpers of the admission tests: requests, webhook configurations that are in effect when a helper returns, and
+//! responses of webhooks.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 use crate::harness::{Protocol, Reply, Server, Webhook, WebhookRequest};
 
-/// The collection that most cases write to.
+/// The collection that most tests write to.
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// Where configurations are.
+/// The path of webhook and policy configurations.
 pub(crate) const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// A running server.
 pub(crate) struct Cluster<'a>(pub(crate) &'a Server);
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) code: u16,
@@ -30,13 +30,13 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
     }
 
-    /// The body of an answer with this code.
+    /// Asserts the status code and returns the body.
     pub(crate) fn ok(&self, code: u16) -> Value {
         assert_eq!(self.code, code, "{}", self.json());
         self.json()
     }
 
-    /// A failure with this code and reason, whose message has these words.
+    /// Asserts a failure with this code and reason whose message contains `words`.
     pub(crate) fn refused(&self, code: u16, reason: &str, words: &str) -> Value {
         let status = self.ok(code);
         assert_eq!(status["kind"], "Status", "{status}");
@@ -104,9 +104,8 @@ impl Cluster<'_> {
         self.send(Method::GET, path, &Value::Null).await
     }
 
-    /// A write starts from what the cache has, and when that is out of date from what storage has, about
-    /// which the webhooks are asked once more, as upstream. A consistent read leaves the cache up to date,
-    /// so that the cases can count.
+    /// Waits until the cache is up to date, by a consistent read. An update of an object that is stale in the cache
+    /// calls the webhooks again with the stored object, as upstream, so that the number of calls would vary.
     async fn settle(&self, path: &str) {
         self.get(path.split('?').next().unwrap_or(path)).await;
     }
@@ -116,7 +115,7 @@ impl Cluster<'_> {
         self.post(MAPS, &map(name)).await
     }
 
-    /// Creates a webhook configuration (`Mutating` or `Validating`), which counts for the next write.
+    /// Creates a webhook configuration (`Mutating` or `Validating`), which is in effect for the next write.
     pub(crate) async fn configure(&self, kind: &str, name: &str, webhooks: &[Value]) {
         let plural = format!("{}webhookconfigurations", kind.to_lowercase());
         let configuration = json!({
@@ -146,7 +145,7 @@ pub(crate) fn pod(name: &str) -> Value {
     })
 }
 
-/// A rule about version v1.
+/// Returns a rule for version v1.
 pub(crate) fn rule(operations: &[&str], group: &str, resource: &str) -> Value {
     json!({
         "operations": operations, "apiGroups": [group], "apiVersions": ["v1"],
@@ -154,7 +153,7 @@ pub(crate) fn rule(operations: &[&str], group: &str, resource: &str) -> Value {
     })
 }
 
-/// A webhook at `path` with what is not said otherwise in `more`: asked about all writes of config maps.
+/// Returns a webhook at `path` with the members of `more`; by default it matches all writes of config maps.
 pub(crate) fn hook(webhook: &Webhook, path: &str, more: Value) -> Value {
     let mut hook = json!({
         "name": format!("{}.example.com", path.trim_matches('/')),
@@ -170,7 +169,7 @@ pub(crate) fn hook(webhook: &Webhook, path: &str, more: Value) -> Value {
     hook
 }
 
-/// The answer to `asked` with these members.
+/// Returns the AdmissionReview response to `asked` with these members.
 pub(crate) fn respond(asked: &WebhookRequest, response: Value) -> Reply {
     let mut review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -193,13 +192,13 @@ pub(crate) fn deny(asked: &WebhookRequest, why: &str) -> Reply {
     )
 }
 
-/// An answer that allows, with a JSON patch.
+/// Returns a response that allows the request, with a JSON patch.
 pub(crate) fn change(asked: &WebhookRequest, patch: &Value) -> Reply {
     let patch = STANDARD.encode(patch.to_string());
     respond(asked, json!({"patch": patch, "patchType": "JSONPatch"}))
 }
 
-/// The requests that a webhook got at `path`, but for those by which a configuration was waited for.
+/// Returns the requests that a webhook received at `path`, except for those that waited for a configuration.
 pub(crate) fn requests(webhook: &Webhook, path: &str) -> Vec<Value> {
     let at = |asked: &WebhookRequest| {
         let name = asked.body["request"]["name"].as_str().unwrap_or_default();

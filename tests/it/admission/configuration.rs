@@ -1,5 +1,5 @@
-//! `--admission-control-config-file` of the real binary: the configurations of plugins, and files that stop the
-//! server from starting.
+//! Tests of `--admission-control-config-file` with the real program: the configurations of plugins, and files that stop
+//! the server from starting.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::harness::{Kubectl, PATIENCE, Server, Webhook, command};
 const HEAD: &str =
     "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n";
 
-/// Writes an admission configuration with these plugins, and returns the flag that names it.
+/// Writes an admission configuration with these plugins and returns the flag for it.
 fn flag(directory: &Path, plugins: &str) -> String {
     let path = directory.join("admission.yaml");
     std::fs::write(&path, format!("{HEAD}{plugins}")).expect("it can be written");
@@ -54,7 +54,7 @@ async fn the_configured_level_of_pod_security_is_enforced_without_labels() {
     let expected = "pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces \
                     (hostNetwork=true)";
     assert!(refused.contains(expected), "{refused}");
-    // Exempt by namespace, by user, by runtime class.
+    // Exempt by namespace, by user, and by runtime class.
     kubectl
         .run_with(&apply, &host_pod("p", "kube-system").to_string())
         .await;
@@ -69,7 +69,7 @@ async fn the_configured_level_of_pod_security_is_enforced_without_labels() {
     let mut sandboxed = host_pod("q", "default");
     sandboxed["spec"]["runtimeClassName"] = json!("sandbox");
     kubectl.run_with(&apply, &sandboxed.to_string()).await;
-    // A label of the namespace wins.
+    // A label of the namespace takes precedence.
     let label = "pod-security.kubernetes.io/enforce=privileged";
     kubectl.run(&["label", "namespace", "default", label]).await;
     kubectl
@@ -94,7 +94,7 @@ async fn the_configured_level_of_pod_security_is_enforced_without_labels() {
 }
 
 #[tokio::test]
-async fn limited_resources_are_refused_without_a_quota() {
+async fn limited_resources_without_a_quota_are_forbidden() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let plugins = "
 - name: ResourceQuota
@@ -215,7 +215,7 @@ async fn webhooks_get_the_credentials_of_their_plugin() {
     server.stop().await;
 }
 
-/// Each kind of mistake has a unit test; this is about the process.
+/// Unit tests cover each kind of mistake; this test covers the exit of the process.
 #[tokio::test]
 async fn a_wrong_file_stops_the_server_at_start() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,16 +1,15 @@
-//! What strangers may write about admission, and who manages fields: small requests that ended the process,
-//! or took all its memory or a thread for hours. Each has an answer, and the server goes on. How much work
-//! that takes is counted beside the code.
+//! Small requests about admission and managed fields that ended the process, took all of its memory, or blocked a
+//! thread for hours. Each gets a response, and the server stays available. Unit tests count the work.
 
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, MAPS, REGISTRATION, map};
 use crate::harness::on_both;
 
-on_both!(|server| (&Cluster(server)) => [expressions_and_rules, thousands_of_managers]);
+on_both!(|server| (&Cluster(server)) => [costly_expressions_and_rules_are_bounded, thousands_of_managers_are_bounded]);
 
-/// Found by reading: one such request ended the process, took all its memory, or a thread for hours.
-async fn expressions_and_rules(cluster: &Cluster<'_>) {
+/// Each of these requests ended the process, took all of its memory, or blocked a thread for hours.
+async fn costly_expressions_and_rules_are_bounded(cluster: &Cluster<'_>) {
     let policy = |expression: &str, rule: Value| {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -77,8 +76,8 @@ async fn expressions_and_rules(cluster: &Cluster<'_>) {
     cluster.post(&policies, &body).await.ok(201);
 }
 
-/// Found by reading: each was compared with all before it, and what they have was copied for each.
-async fn thousands_of_managers(cluster: &Cluster<'_>) {
+/// Each managed fields entry was compared with all entries before it, and their fields were copied each time.
+async fn thousands_of_managers_are_bounded(cluster: &Cluster<'_>) {
     let entry = |n: usize| {
         json!({
             "manager": format!("m{n}"), "operation": "Update", "apiVersion": "v1",

@@ -1,4 +1,4 @@
-//! Which writes a webhook is asked about: selectors, conditions, equivalent resources.
+//! Tests of which writes call a webhook: selectors, match conditions, equivalent resources.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use crate::harness::{Webhook, on_both};
 on_both!(|server| (&Cluster(server)) => [
     namespaces_are_selected_by_their_labels,
     objects_are_selected_by_old_and_new_labels,
-    conditions_narrow_and_their_errors_count,
-    equivalent_resources_are_asked_about,
-    evictions_bindings_and_scales_are_writes_of_their_own,
-    custom_resources_are_asked_about_in_the_version_of_the_rule,
+    match_conditions_and_their_errors,
+    equivalent_resources_match,
+    subresources_match_their_own_rules_only,
+    custom_resources_are_sent_in_the_version_of_the_rule,
 ]);
 
 async fn namespaces_are_selected_by_their_labels(cluster: &Cluster<'_>) {
@@ -48,7 +48,7 @@ async fn namespaces_are_selected_by_their_labels(cluster: &Cluster<'_>) {
     create("in").await.refused(403, "Forbidden", "selected");
     create("out").await.ok(201);
     create("default").await.ok(201);
-    // A namespace is selected by its own labels, a cluster's object always.
+    // The namespaceSelector compares a Namespace with its own labels, and matches every cluster-scoped object.
     let response = cluster
         .post("/api/v1/namespaces", &namespace("new", "a"))
         .await;
@@ -64,7 +64,7 @@ async fn namespaces_are_selected_by_their_labels(cluster: &Cluster<'_>) {
     });
     let response = cluster.post("/api/v1/persistentvolumes", &volume).await;
     response.refused(403, "Forbidden", "selected");
-    // The labels count as they are now.
+    // The present labels of the namespace apply.
     let label = json!({"metadata": {"labels": {"team": "a"}}});
     cluster
         .patch("/api/v1/namespaces/out", &label)
@@ -105,7 +105,7 @@ async fn objects_are_selected_by_old_and_new_labels(cluster: &Cluster<'_>) {
     assert_eq!(change(json!({"other": "3"})).await, 3, "it has left");
 }
 
-async fn conditions_narrow_and_their_errors_count(cluster: &Cluster<'_>) {
+async fn match_conditions_and_their_errors(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| deny(asked, "met")).await;
     let condition = |expression: &str| json!([{"name": "c", "expression": expression}]);
     let hooks = [
@@ -173,7 +173,7 @@ async fn conditions_narrow_and_their_errors_count(cluster: &Cluster<'_>) {
     make("ignored").await.ok(201);
 }
 
-async fn equivalent_resources_are_asked_about(cluster: &Cluster<'_>) {
+async fn equivalent_resources_match(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(allow).await;
     let of_new = |path: &str, policy: &str| {
         let rules = [rule(&["CREATE"], "events.k8s.io", "events")];
@@ -212,7 +212,7 @@ async fn equivalent_resources_are_asked_about(cluster: &Cluster<'_>) {
     assert_eq!(requests(&webhook, "/exact").len(), 0);
 }
 
-async fn evictions_bindings_and_scales_are_writes_of_their_own(cluster: &Cluster<'_>) {
+async fn subresources_match_their_own_rules_only(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| {
         let request = &asked.body["request"];
         match (request["subResource"].as_str(), request["name"].as_str()) {
@@ -277,7 +277,7 @@ async fn evictions_bindings_and_scales_are_writes_of_their_own(cluster: &Cluster
     assert_eq!(asked[2]["oldObject"]["spec"]["replicas"], 1);
 }
 
-async fn custom_resources_are_asked_about_in_the_version_of_the_rule(cluster: &Cluster<'_>) {
+async fn custom_resources_are_sent_in_the_version_of_the_rule(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| {
         let ours = asked.path.starts_with("/old") && asked.body["request"]["name"] == "bad";
         match ours {

@@ -1,5 +1,5 @@
-//! Admission on real sockets: the real binary on both back ends, and webhooks that are HTTPS servers
-//! inside the test.
+//! Tests of admission with the real program on both back ends. The webhooks are HTTPS servers in the process of the
+//! test.
 
 mod client;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Mutating webhooks: their patches, their order, who is asked again, and patches that are none.
+//! Tests of mutating webhooks: their patches, their order, reinvocation, and invalid patches.
 
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
@@ -10,14 +10,14 @@ use crate::harness::{Webhook, WebhookRequest, on_both};
 on_both!(|server| (&Cluster(server)) => [
     patches_are_applied_in_order_and_defaulted,
     a_webhook_is_reinvoked_after_changes_of_later_webhooks,
-    updates_and_subresources_are_changed_too,
+    updates_and_subresources_are_mutated,
     a_scale_changed_by_a_webhook_has_its_field_manager,
-    objects_in_a_missing_namespace_reach_no_webhook,
+    create_in_a_missing_namespace_calls_no_webhook,
     a_patch_that_breaks_the_object_is_an_error,
-    a_patch_that_breaks_managed_fields_is_undone,
+    invalid_managed_fields_of_a_webhook_are_dropped,
     a_dry_run_returns_the_object_without_storing_it,
-    a_name_may_be_given,
-    kube_rs_sees_what_was_made_of_it,
+    webhook_can_set_the_name,
+    kube_rs_receives_the_mutated_object,
 ]);
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -91,7 +91,7 @@ async fn a_webhook_is_reinvoked_after_changes_of_later_webhooks(cluster: &Cluste
     );
 }
 
-async fn updates_and_subresources_are_changed_too(cluster: &Cluster<'_>) {
+async fn updates_and_subresources_are_mutated(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(labelling).await;
     let rules = json!({"rules": [rule(&["UPDATE"], "", "pods")]});
     let of_status = json!({"rules": [rule(&["UPDATE"], "", "pods/status")]});
@@ -121,7 +121,8 @@ async fn updates_and_subresources_are_changed_too(cluster: &Cluster<'_>) {
     assert_eq!(requests(&webhook, "/whole").len(), 1);
 }
 
-/// The field stayed with its previous manager, which could change it back without a conflict.
+/// After a webhook changed the replicas in a scale, the field still belonged to its previous manager, which could
+/// change it back without a conflict.
 async fn a_scale_changed_by_a_webhook_has_its_field_manager(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| {
         change(
@@ -161,8 +162,8 @@ async fn a_scale_changed_by_a_webhook_has_its_field_manager(cluster: &Cluster<'_
     assert_eq!(managers, ["scaler"], "{stored}");
 }
 
-/// As upstream, which checks the namespace before it calls any webhook.
-async fn objects_in_a_missing_namespace_reach_no_webhook(cluster: &Cluster<'_>) {
+/// As upstream, the server checks the namespace before it calls webhooks.
+async fn create_in_a_missing_namespace_calls_no_webhook(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(labelling).await;
     let rules = json!({"rules": [rule(&["CREATE"], "", "pods")]});
     let hooks = [hook(&webhook, "/pods", rules)];
@@ -225,7 +226,7 @@ async fn a_patch_that_breaks_the_object_is_an_error(cluster: &Cluster<'_>) {
         ("path", "/spec/nothing"),
     ] {
         let response = cluster.post(PODS, &pod(name)).await;
-        // It answered, and wrongly: that is no failure to be ignored.
+        // An invalid response is an error even if the failure policy is Ignore.
         response.refused(500, "InternalError", words);
     }
     cluster.post(PODS, &pod("one")).await.ok(201);
@@ -248,8 +249,8 @@ async fn a_dry_run_returns_the_object_without_storing_it(cluster: &Cluster<'_>) 
     cluster.get(&format!("{MAPS}/one")).await.ok(404);
 }
 
-/// What has no name yet is shown without one, and may get one.
-async fn a_name_may_be_given(cluster: &Cluster<'_>) {
+/// An object with only a generateName has no name in the AdmissionReview, and a webhook can set one.
+async fn webhook_can_set_the_name(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| match asked.path.starts_with("/name") {
         true if asked.body["request"]["object"]["metadata"]["name"].is_null() => change(
             asked,
@@ -269,7 +270,7 @@ async fn a_name_may_be_given(cluster: &Cluster<'_>) {
     cluster.get(&format!("{MAPS}/given")).await.ok(200);
 }
 
-async fn kube_rs_sees_what_was_made_of_it(cluster: &Cluster<'_>) {
+async fn kube_rs_receives_the_mutated_object(cluster: &Cluster<'_>) {
     use k8s_openapi::api::core::v1::ConfigMap;
     let webhook = Webhook::answering(labelling).await;
     cluster
@@ -287,7 +288,7 @@ async fn kube_rs_sees_what_was_made_of_it(cluster: &Cluster<'_>) {
 }
 
 /// The server sets managedFields: if a webhook writes invalid ones, the client gets a warning and the webhook's other changes are applied.
-async fn a_patch_that_breaks_managed_fields_is_undone(cluster: &Cluster<'_>) {
+async fn invalid_managed_fields_of_a_webhook_are_dropped(cluster: &Cluster<'_>) {
     let spoil = json!([
         {"op": "replace", "path": "/metadata/managedFields/0/operation", "value": "Guess"},
         {"op": "add", "path": "/data/added", "value": "yes"},

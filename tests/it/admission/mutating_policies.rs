@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicies and their bindings, by what they make of objects.
+//! Tests of MutatingAdmissionPolicies and their bindings: the mutated objects.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -13,9 +13,9 @@ on_both!(|server| (&Cluster(server)) => [
     a_sidecar_is_injected_by_an_apply_configuration,
     a_label_is_added_by_a_json_patch,
     mutations_are_evaluated_in_order_with_params_and_variables,
-    conditions_and_bindings_narrow_what_is_mutated,
+    conditions_and_bindings_restrict_mutations,
     custom_resources_are_merged_by_their_schemas,
-    a_policy_sees_the_version_that_it_is_about,
+    policy_receives_the_version_that_it_matches,
     policies_and_webhooks_run_again_after_later_changes,
     plugins_run_again_after_a_policy,
     dry_runs_subresources_and_deletions,
@@ -24,8 +24,8 @@ on_both!(|server| (&Cluster(server)) => [
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A policy about config maps that are created or updated, with one mutation for each of `mutations`: a JSON
-/// patch if it is a list.
+/// Returns a policy for creates and updates of config maps with one mutation per item of `mutations`: a JSON patch if
+/// the item is a list, else an apply configuration.
 pub(super) fn policy(name: &str, mutations: &[&str], spec: Value) -> Value {
     let mutation = |text: &&str| match text.starts_with('[') {
         true => json!({"patchType": "JSONPatch", "jsonPatch": {"expression": text}}),
@@ -66,7 +66,7 @@ pub(super) fn binding(name: &str, policy: &str, spec: Value) -> Value {
 
 pub(super) const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";
 
-/// Stores a policy and a binding of it with the same name, which count for the next write.
+/// Stores a policy and its binding of the same name, which are in effect for the next write.
 pub(super) async fn bind(cluster: &Cluster<'_>, policy: &Value) {
     let name = policy["metadata"]["name"].as_str().expect("a name");
     bind_with(cluster, policy, &[binding(name, name, json!({}))]).await;
@@ -186,7 +186,7 @@ async fn mutations_are_evaluated_in_order_with_params_and_variables(cluster: &Cl
     assert_eq!(refused["details"]["causes"][0]["message"], absent);
 }
 
-async fn conditions_and_bindings_narrow_what_is_mutated(cluster: &Cluster<'_>) {
+async fn conditions_and_bindings_restrict_mutations(cluster: &Cluster<'_>) {
     let spec = json!({"matchConditions": [
         {"name": "selected", "expression": "has(object.data.selected)"},
         {"name": "people", "expression": "!request.userInfo.username.startsWith('robot:')"},
@@ -276,8 +276,8 @@ async fn custom_resources_are_merged_by_their_schemas(cluster: &Cluster<'_>) {
     refused.refused(403, "Invalid", words);
 }
 
-/// The client writes autoscaling/v1, and the policy is about v2.
-async fn a_policy_sees_the_version_that_it_is_about(cluster: &Cluster<'_>) {
+/// The client writes autoscaling/v1, and the policy matches v2.
+async fn policy_receives_the_version_that_it_matches(cluster: &Cluster<'_>) {
     let grow = "Object{spec: Object.spec{maxReplicas: object.spec.metrics[0].resource.target\
                 .averageUtilization + 1}}";
     let mut newer = rule(&["CREATE"], "autoscaling", "horizontalpodautoscalers");
@@ -297,7 +297,7 @@ async fn a_policy_sees_the_version_that_it_is_about(cluster: &Cluster<'_>) {
     assert_eq!(made["spec"]["targetCPUUtilizationPercentage"], 70);
 }
 
-/// Each appends its name to `seen`.
+/// Each policy and webhook appends its name to `seen`.
 async fn policies_and_webhooks_run_again_after_later_changes(cluster: &Cluster<'_>) {
     let append = |name: &str| {
         format!("Object{{data: {{'seen': object.data.?seen.orValue('') + '{name}'}}}}")
@@ -343,7 +343,8 @@ async fn policies_and_webhooks_run_again_after_later_changes(cluster: &Cluster<'
     assert_eq!(made["data"]["seen"], "cwxcw");
 }
 
-/// A policy's container got no defaults of a LimitRange, and a policy's priority class no priority.
+/// A container that a policy added got no defaults of a LimitRange, and a priority class that a policy set got no
+/// priority.
 async fn plugins_run_again_after_a_policy(cluster: &Cluster<'_>) {
     let range = json!({
         "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "r"},

@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicies that fail, that are refused when they are written, and that cost too much.
+//! Tests of MutatingAdmissionPolicies that fail, are invalid, or cost too much.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ on_both!(|server| (&Cluster(server)) => [
     failures_follow_the_failure_policy,
     results_that_cannot_be_read_are_internal_errors,
     invalid_configurations_are_rejected_when_written,
-    large_results_are_refused,
+    mutations_over_the_size_limit_are_rejected,
     policies_are_not_evaluated_for_policies,
 ]);
 
@@ -62,7 +62,7 @@ async fn failures_follow_the_failure_policy(cluster: &Cluster<'_>) {
     response.refused(403, "Invalid", "resulted in error: no such key: missing");
 }
 
-/// What the JSON of a patched object has too much is an error whatever the failure policy says.
+/// If the patched object has unknown members, the request fails whatever the failure policy is.
 async fn results_that_cannot_be_read_are_internal_errors(cluster: &Cluster<'_>) {
     let add = "[JSONPatch{op: 'add', path: '/unknown', value: 1}]";
     let ignores = json!({"failurePolicy": "Ignore"});
@@ -107,8 +107,8 @@ async fn invalid_configurations_are_rejected_when_written(cluster: &Cluster<'_>)
     response.refused(422, "Invalid", "spec.policyName: Required value");
 }
 
-/// Doubled by each mutation, an object would take all the memory.
-async fn large_results_are_refused(cluster: &Cluster<'_>) {
+/// Without a limit, an object that each mutation doubles would take all of the memory.
+async fn mutations_over_the_size_limit_are_rejected(cluster: &Cluster<'_>) {
     let double = "Object{data: {'a': object.data.a + object.data.a}}";
     let mutations = vec![double; 30];
     bind(cluster, &policy("double", &mutations, json!({}))).await;
@@ -131,7 +131,7 @@ async fn large_results_are_refused(cluster: &Cluster<'_>) {
     response.refused(403, "Invalid", "cost budget");
 }
 
-/// A policy that breaks every object can still be removed, and does not break reviews.
+/// A policy that makes every object invalid can still be deleted, and does not affect reviews.
 async fn policies_are_not_evaluated_for_policies(cluster: &Cluster<'_>) {
     let any = json!({
         "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"],

@@ -1,5 +1,5 @@
-//! Subresources and reviews: webhooks and policies see both, except for the reviews that policies are not called for. And the
-//! access checks of expressions.
+//! Tests of admission for subresources and reviews: webhooks and policies receive both, except that policies are not
+//! called for reviews of access and authentication. Also tests the `authorizer` of expressions.
 
 use serde_json::{Value, json};
 
@@ -8,18 +8,18 @@ use super::policies::{bind, binding, policy};
 use crate::harness::{Webhook, on_both};
 
 on_both!(|server| (&Cluster(server)) => [
-    a_webhook_judges_what_is_posted_to_a_part,
-    a_webhook_changes_what_is_posted_to_a_part,
-    a_dry_run_asks_only_who_does_nothing_else,
-    an_eviction_is_not_asked_about_as_a_delete,
-    policies_judge_parts_and_leave_reviews_alone,
-    expressions_check_the_access_of_a_user,
+    webhooks_validate_subresources,
+    webhooks_mutate_subresources,
+    dry_run_of_an_eviction_calls_the_webhook,
+    eviction_does_not_call_webhooks_for_deletes,
+    policies_apply_to_subresources_but_not_to_reviews,
+    expressions_can_check_access,
 ]);
 
 const POD: &str = "/api/v1/namespaces/default/pods";
 const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts";
 
-/// A part, its kind, and what is posted to it.
+/// Returns the path of each subresource, its kind, and a body to post.
 fn parts() -> Vec<(String, &'static str, Value)> {
     let named = json!({"name": "one"});
     let bound = json!({"apiVersion": "v1", "kind": "Binding", "metadata": named,
@@ -62,7 +62,7 @@ fn review(kind: &str) -> Value {
         "spec": {"resourceAttributes": about}})
 }
 
-async fn a_webhook_judges_what_is_posted_to_a_part(cluster: &Cluster<'_>) {
+async fn webhooks_validate_subresources(cluster: &Cluster<'_>) {
     populate(cluster).await;
     let webhook = Webhook::answering(|asked| match asked.path.starts_with("/no") {
         true => deny(asked, "not today"),
@@ -91,7 +91,7 @@ async fn a_webhook_judges_what_is_posted_to_a_part(cluster: &Cluster<'_>) {
         assert_eq!(asked["operation"], "CREATE", "{asked}");
         assert_eq!(asked["object"]["kind"], kind, "{asked}");
     }
-    // It judges a token as it would be made.
+    // The webhook receives the token request with its defaults.
     let asked = requests(&webhook, "/no").pop().expect("it was asked");
     assert_eq!(asked["object"]["spec"]["expirationSeconds"], 3600);
     assert!(asked["object"]["spec"]["audiences"].is_array(), "{asked}");
@@ -103,7 +103,7 @@ async fn a_webhook_judges_what_is_posted_to_a_part(cluster: &Cluster<'_>) {
     assert_eq!(requests(&webhook, "/seen").len(), 1);
 }
 
-async fn a_webhook_changes_what_is_posted_to_a_part(cluster: &Cluster<'_>) {
+async fn webhooks_mutate_subresources(cluster: &Cluster<'_>) {
     populate(cluster).await;
     let webhook = Webhook::answering(|asked| match asked.path.starts_with("/change") {
         true => {
@@ -122,7 +122,7 @@ async fn a_webhook_changes_what_is_posted_to_a_part(cluster: &Cluster<'_>) {
     assert!(made["status"]["token"].is_string(), "{made}");
 }
 
-async fn a_dry_run_asks_only_who_does_nothing_else(cluster: &Cluster<'_>) {
+async fn dry_run_of_an_eviction_calls_the_webhook(cluster: &Cluster<'_>) {
     populate(cluster).await;
     let webhook = Webhook::answering(allow).await;
     let rules = json!([rule(&["CREATE"], "", "pods/eviction")]);
@@ -140,8 +140,8 @@ async fn a_dry_run_asks_only_who_does_nothing_else(cluster: &Cluster<'_>) {
     cluster.get(&format!("{POD}/one")).await.ok(200);
 }
 
-/// The budget was counted down and the pod marked before the delete was refused.
-async fn an_eviction_is_not_asked_about_as_a_delete(cluster: &Cluster<'_>) {
+/// The budget was decremented and the pod marked as disrupted before a webhook for deletes rejected the eviction.
+async fn eviction_does_not_call_webhooks_for_deletes(cluster: &Cluster<'_>) {
     populate(cluster).await;
     cluster.post(POD, &pod("two")).await.ok(201);
     let webhook = Webhook::answering(|asked| deny(asked, "pods stay")).await;
@@ -159,7 +159,7 @@ async fn an_eviction_is_not_asked_about_as_a_delete(cluster: &Cluster<'_>) {
     cluster.get(&format!("{POD}/two")).await.ok(200);
 }
 
-async fn policies_judge_parts_and_leave_reviews_alone(cluster: &Cluster<'_>) {
+async fn policies_apply_to_subresources_but_not_to_reviews(cluster: &Cluster<'_>) {
     populate(cluster).await;
     let validations = json!({
         "matchConstraints": {"resourceRules": [{"apiGroups": ["*"], "apiVersions": ["*"],
@@ -200,7 +200,7 @@ async fn policies_judge_parts_and_leave_reviews_alone(cluster: &Cluster<'_>) {
     }
 }
 
-async fn expressions_check_the_access_of_a_user(cluster: &Cluster<'_>) {
+async fn expressions_can_check_access(cluster: &Cluster<'_>) {
     let asks = "authorizer.serviceAccount('default', 'robot').group('').resource('nodes')\
                 .check('list').allowed() == (object.data.a == 'may')";
     let validations = json!({

@@ -1,5 +1,5 @@
-//! The in-process admission plugins of the real binary: what they make of new objects, what they refuse in
-//! upstream's words, and that the flags switch them.
+//! Tests of the built-in admission plugins in the real program: the fields that they set, upstream's messages of
+//! requests that they reject, and the flags that enable and disable them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,8 +12,8 @@ use crate::harness::{Kubectl, Server, on_both};
 
 on_both!(|server| (&Cluster(server), &Kubectl::new(&server.kubeconfig())) => [
     pods_get_an_account_a_token_and_defaults,
-    new_objects_get_what_their_plugins_give,
-    requests_are_refused_in_upstreams_words,
+    plugins_set_fields_of_new_objects,
+    plugins_reject_requests_with_upstreams_messages,
 ]);
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -21,7 +21,7 @@ const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// `kubectl run` in a new namespace: the controller makes the account while the request waits.
+/// `kubectl run` in a new namespace: the request waits until the controller has created the service account.
 async fn pods_get_an_account_a_token_and_defaults(cluster: &Cluster<'_>, kubectl: &Kubectl) {
     kubectl.run(&["create", "namespace", "shop"]).await;
     kubectl
@@ -56,7 +56,7 @@ async fn pods_get_an_account_a_token_and_defaults(cluster: &Cluster<'_>, kubectl
         "node.kubernetes.io/unreachable",
     ];
     assert_eq!(tolerations, expected);
-    // Plugins are no managers of fields, as upstream.
+    // As upstream, plugins are not field managers.
     let managed = pod["metadata"]["managedFields"].to_string();
     assert!(!managed.contains("volumeMounts"), "{managed}");
     let refused = kubectl
@@ -69,7 +69,7 @@ async fn pods_get_an_account_a_token_and_defaults(cluster: &Cluster<'_>, kubectl
 
 const ROBOT: &str = r#"{"spec": {"serviceAccountName": "robot"}}"#;
 
-async fn new_objects_get_what_their_plugins_give(cluster: &Cluster<'_>, _: &Kubectl) {
+async fn plugins_set_fields_of_new_objects(cluster: &Cluster<'_>, _: &Kubectl) {
     let node = json!({"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}}});
     let node = cluster.post("/api/v1/nodes", &node).await.ok(201);
     let taint = json!([{"effect": "NoSchedule", "key": "node.kubernetes.io/not-ready"}]);
@@ -124,13 +124,13 @@ fn claim(name: &str, class: Value) -> Value {
     claim
 }
 
-/// Checks for a 403 whose whole message is this.
+/// Asserts a 403 with exactly this message.
 fn check_forbidden(received: &Response, message: &str) {
     let status = received.refused(403, "Forbidden", "");
     assert_eq!(status["message"], message);
 }
 
-async fn requests_are_refused_in_upstreams_words(cluster: &Cluster<'_>, _: &Kubectl) {
+async fn plugins_reject_requests_with_upstreams_messages(cluster: &Cluster<'_>, _: &Kubectl) {
     let response = cluster.delete("/api/v1/namespaces/kube-system").await;
     check_forbidden(
         &response,
@@ -181,7 +181,7 @@ async fn requests_are_refused_in_upstreams_words(cluster: &Cluster<'_>, _: &Kube
     );
 }
 
-/// A request for a certificate of this organization.
+/// Returns a certificate request for this organization.
 fn request_of(organization: &str) -> String {
     let mut parameters = rcgen::CertificateParams::default();
     let subject = &mut parameters.distinguished_name;
@@ -191,7 +191,7 @@ fn request_of(organization: &str) -> String {
     STANDARD.encode(request.pem().expect("PEM"))
 }
 
-/// As envtest starts its server: there is no controller that makes service accounts.
+/// As in envtest, where no controller creates service accounts.
 #[tokio::test]
 async fn disabled_plugins_do_nothing() {
     let server = Server::start(&[
@@ -226,7 +226,7 @@ async fn disabled_plugins_do_nothing() {
     server.stop().await;
 }
 
-/// Webhooks and policies are plugins too.
+/// Webhooks and policies are plugins, so they can be disabled too.
 #[tokio::test]
 async fn disabled_policies_do_nothing() {
     let disable = "--disable-admission-plugins=MutatingAdmissionPolicy,ValidatingAdmissionPolicy";

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies and their bindings, by what writes they refuse.
+//! Tests of ValidatingAdmissionPolicies and their bindings: the writes that they reject.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -8,19 +8,19 @@ use super::cluster::{Cluster, MAPS, REGISTRATION, Response, map, rule};
 use crate::harness::{Kubectl, PATIENCE, on_both};
 
 on_both!(|server| (&Cluster(server)) => [
-    a_validation_refuses_in_its_own_words,
-    warn_and_audit_let_it_pass,
+    failed_validation_returns_its_message,
+    warn_and_audit_do_not_reject,
     params_are_built_in_objects_or_custom_ones,
     variables_and_conditions_are_composed,
     errors_follow_the_failure_policy,
-    bindings_narrow_what_a_policy_is_about,
-    updates_and_deletions_are_judged,
+    bindings_restrict_policies,
+    updates_and_deletions_are_validated,
     invalid_configurations_are_rejected_when_written,
     kubectl_shows_the_denial,
-    expressions_are_held_against_the_types,
+    expressions_are_type_checked,
 ]);
 
-/// A policy about config maps that are created or updated.
+/// Returns a policy for creates and updates of config maps.
 pub(super) fn policy(name: &str, spec: Value) -> Value {
     let mut policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -45,7 +45,7 @@ pub(super) fn binding(name: &str, policy: &str, spec: Value) -> Value {
     binding
 }
 
-/// Stores a policy and its bindings, which count for the next write.
+/// Stores a policy and its bindings, which are in effect for the next write.
 pub(super) async fn bind(cluster: &Cluster<'_>, policy: &Value, bindings: &[Value]) {
     let path = format!("{REGISTRATION}/validatingadmissionpolicies");
     cluster.post(&path, policy).await.ok(201);
@@ -61,7 +61,7 @@ async fn make(cluster: &Cluster<'_>, name: &str, data: Value) -> Response {
     cluster.post(MAPS, &map).await
 }
 
-async fn a_validation_refuses_in_its_own_words(cluster: &Cluster<'_>) {
+async fn failed_validation_returns_its_message(cluster: &Cluster<'_>) {
     let validations = json!({"validations": [
         {"expression": "object.data.a != 'plain'"},
         {"expression": "object.data.a != 'refused'", "message": "a must not be refused", "reason": "Forbidden"},
@@ -105,7 +105,7 @@ async fn a_validation_refuses_in_its_own_words(cluster: &Cluster<'_>) {
     cluster.get(&format!("{MAPS}/one")).await.ok(404);
 }
 
-async fn warn_and_audit_let_it_pass(cluster: &Cluster<'_>) {
+async fn warn_and_audit_do_not_reject(cluster: &Cluster<'_>) {
     let validations = json!({
         "validations": [{"expression": "object.data.a != 'bad'", "message": "a is bad"}],
         "auditAnnotations": [{"key": "a", "valueExpression": "object.data.a"}],
@@ -262,7 +262,7 @@ async fn errors_follow_the_failure_policy(cluster: &Cluster<'_>) {
     make(cluster, "ignore", json!({"present": "x"}))
         .await
         .ok(201);
-    // An expression without end is an error like others.
+    // An expression that does not terminate within its limits is an error like any other.
     let endless = json!({
         "matchConditions": narrowed("endless")["matchConditions"],
         "variables": [{"name": "many", "expression": "object.data.a.split('')"}],
@@ -278,7 +278,7 @@ async fn errors_follow_the_failure_policy(cluster: &Cluster<'_>) {
     response.refused(422, "Invalid", "cost");
 }
 
-async fn bindings_narrow_what_a_policy_is_about(cluster: &Cluster<'_>) {
+async fn bindings_restrict_policies(cluster: &Cluster<'_>) {
     let spec = json!({"validations": [{"expression": "object.data.a == 'b'"}]});
     for (name, team) in [("in", "a"), ("out", "b")] {
         let namespace = json!({
@@ -313,7 +313,7 @@ async fn bindings_narrow_what_a_policy_is_about(cluster: &Cluster<'_>) {
     }
 }
 
-async fn updates_and_deletions_are_judged(cluster: &Cluster<'_>) {
+async fn updates_and_deletions_are_validated(cluster: &Cluster<'_>) {
     let spec = json!({
         "matchConstraints": {"resourceRules": [rule(&["*"], "", "configmaps")]},
         "validations": [
@@ -414,8 +414,8 @@ async fn kubectl_shows_the_denial(cluster: &Cluster<'_>) {
     );
 }
 
-/// Fields that the types do not have are warnings in the status; the policy is enforced nevertheless.
-async fn expressions_are_held_against_the_types(cluster: &Cluster<'_>) {
+/// Fields that the types do not have cause warnings in the status; the policy is enforced nevertheless.
+async fn expressions_are_type_checked(cluster: &Cluster<'_>) {
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "knobs.types.example.com"},
@@ -451,7 +451,7 @@ async fn expressions_are_held_against_the_types(cluster: &Cluster<'_>) {
         let text = |member: &str| one[member].as_str().unwrap_or_default().to_owned();
         (text("fieldRef"), text("warning"))
     };
-    // Config maps have no spec, and knobs one with a size; neither has such a name.
+    // A config map has no spec, and the spec of a knob has only a size.
     assert_eq!(
         type_checking(0),
         (

@@ -1,5 +1,5 @@
-//! Webhooks that are named by a Service: the server finds what serves it by Endpoints, EndpointSlices or the
-//! name that it stands for, and holds its certificate to the Service's own name.
+//! Tests of webhooks that are configured by a Service: the server finds the address in Endpoints, EndpointSlices or the
+//! external name, and verifies the certificate for the name of the Service.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -9,18 +9,18 @@ use super::cluster::{Cluster, allow, deny, hook, requests};
 use crate::harness::{Reply, Webhook, WebhookRequest, on_both};
 
 on_both!(|server| (&Cluster(server)) => [
-    a_service_is_found_by_its_endpoints,
-    a_service_is_found_by_its_slices,
-    a_service_is_found_by_the_name_it_stands_for,
-    a_certificate_is_for_the_service,
+    service_is_resolved_by_its_endpoints,
+    service_is_resolved_by_its_endpoint_slices,
+    service_is_resolved_by_its_external_name,
+    certificate_must_have_the_name_of_the_service,
 ]);
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const NAME: &str = "hook.default.svc";
 
-/// An address of this machine that is not its own alone, as endpoints must be.
+/// Returns an address of this machine that is not a loopback address: Endpoints must not have those.
 fn own_address() -> IpAddr {
-    // Nothing is sent: this asks for the route alone.
+    // Connecting a UDP socket sends nothing: it only selects a route.
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     socket
         .connect("192.0.2.1:9")
@@ -43,7 +43,7 @@ async fn listen(ip: IpAddr, name: &str) -> Webhook {
     .await
 }
 
-/// Has webhooks asked by the Service `hook`, at `port`.
+/// Configures a webhook with the Service `hook` at `port`.
 async fn configure(cluster: &Cluster<'_>, webhook: &Webhook, port: u16) {
     let of_service = json!({"caBundle": webhook.ca_bundle(), "service": {
         "namespace": "default", "name": "hook", "path": "/by-service", "port": port}});
@@ -70,7 +70,7 @@ fn ports() -> Value {
     json!([{"name": "metrics", "port": 9090}, {"name": "https", "port": 443}])
 }
 
-async fn a_service_is_found_by_its_endpoints(cluster: &Cluster<'_>) {
+async fn service_is_resolved_by_its_endpoints(cluster: &Cluster<'_>) {
     let ip = own_address();
     let webhook = listen(ip, NAME).await;
     let made = service(json!({"ports": ports()}));
@@ -84,7 +84,7 @@ async fn a_service_is_found_by_its_endpoints(cluster: &Cluster<'_>) {
     is_asked(cluster, &webhook).await;
 }
 
-async fn a_service_is_found_by_its_slices(cluster: &Cluster<'_>) {
+async fn service_is_resolved_by_its_endpoint_slices(cluster: &Cluster<'_>) {
     let ip = own_address();
     let webhook = listen(ip, NAME).await;
     let made = service(json!({"ports": ports()}));
@@ -104,7 +104,7 @@ async fn a_service_is_found_by_its_slices(cluster: &Cluster<'_>) {
     is_asked(cluster, &webhook).await;
 }
 
-async fn a_service_is_found_by_the_name_it_stands_for(cluster: &Cluster<'_>) {
+async fn service_is_resolved_by_its_external_name(cluster: &Cluster<'_>) {
     let webhook = listen(IpAddr::from([127, 0, 0, 1]), NAME).await;
     let made = service(json!({"type": "ExternalName", "externalName": "localhost"}));
     cluster.post(SERVICES, &made).await.ok(201);
@@ -112,7 +112,7 @@ async fn a_service_is_found_by_the_name_it_stands_for(cluster: &Cluster<'_>) {
     is_asked(cluster, &webhook).await;
 }
 
-async fn a_certificate_is_for_the_service(cluster: &Cluster<'_>) {
+async fn certificate_must_have_the_name_of_the_service(cluster: &Cluster<'_>) {
     let webhook = listen(IpAddr::from([127, 0, 0, 1]), "another.default.svc").await;
     let made = service(json!({"type": "ExternalName", "externalName": "localhost"}));
     cluster.post(SERVICES, &made).await.ok(201);

@@ -1,4 +1,4 @@
-//! The end of a server while a webhook does not answer.
+//! Tests the shutdown while a webhook does not respond.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::cluster::{Cluster, allow, hook};
 use crate::harness::{Server, Webhook};
 
-/// The write has its webhook's time; the server has its own, and does not wait for more.
+/// A write waits for the timeout of its webhook; the shutdown waits for its grace period only.
 #[tokio::test]
-async fn a_webhook_that_hangs_does_not_hold_the_server() {
+async fn hanging_webhook_does_not_delay_shutdown() {
     let mut server = Server::start(&["--shutdown-grace-period=2s"]).await;
     let webhook = Webhook::start(|asked| {
         Box::pin(async move {

@@ -14,14 +14,14 @@ on_both!(|server| (&Cluster(server)) => [
     the_review_has_the_user_and_the_operation,
     a_denial_has_the_status_of_the_webhook,
     warnings_become_headers,
-    failures_refuse_or_are_ignored,
-    a_webhook_that_hangs_costs_its_timeout,
-    they_are_asked_at_the_same_time,
-    a_dry_run_asks_and_stores_nothing,
-    deletions_and_collections_are_asked_about,
+    failure_policy_rejects_or_ignores_failures,
+    hanging_webhook_fails_after_its_timeout,
+    webhooks_are_called_concurrently,
+    dry_run_calls_webhooks_and_stores_nothing,
+    deletions_call_webhooks,
     a_webhook_may_write_to_the_server_itself,
-    configurations_are_not_asked_about,
-    a_deleted_configuration_no_longer_counts,
+    webhook_configurations_call_no_webhook,
+    deleted_configuration_calls_no_webhook,
     kubectl_shows_it,
 ]);
 
@@ -129,7 +129,7 @@ async fn warnings_become_headers(cluster: &Cluster<'_>) {
     assert_eq!(response.warnings(), expect);
 }
 
-async fn failures_refuse_or_are_ignored(cluster: &Cluster<'_>) {
+async fn failure_policy_rejects_or_ignores_failures(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| match &*asked.path {
         path if path.starts_with("/broken") => Reply::other(500, "boom"),
         path if path.starts_with("/other") => respond(asked, json!({"uid": "another"})),
@@ -201,7 +201,7 @@ async fn failures_refuse_or_are_ignored(cluster: &Cluster<'_>) {
     assert_eq!(requests(&webhook, "/broken-ignored").len(), 1);
 }
 
-async fn a_webhook_that_hangs_costs_its_timeout(cluster: &Cluster<'_>) {
+async fn hanging_webhook_fails_after_its_timeout(cluster: &Cluster<'_>) {
     let webhook = Webhook::start(|asked| {
         Box::pin(async move {
             if asked.path.starts_with("/slow") {
@@ -224,8 +224,8 @@ async fn a_webhook_that_hangs_costs_its_timeout(cluster: &Cluster<'_>) {
     assert!(took > Duration::from_millis(900), "{took:?}");
 }
 
-/// No webhook answers before all of them are called.
-async fn they_are_asked_at_the_same_time(cluster: &Cluster<'_>) {
+/// The webhooks respond only after all of them have been called.
+async fn webhooks_are_called_concurrently(cluster: &Cluster<'_>) {
     let called = Arc::new(Barrier::new(4));
     let webhook = Webhook::start(move |asked| {
         let called = called.clone();
@@ -257,7 +257,7 @@ async fn they_are_asked_at_the_same_time(cluster: &Cluster<'_>) {
     }
 }
 
-async fn a_dry_run_asks_and_stores_nothing(cluster: &Cluster<'_>) {
+async fn dry_run_calls_webhooks_and_stores_nothing(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(allow).await;
     let watched = hook(&webhook, "/watch", json!({}));
     cluster.configure("Validating", "w", &[watched]).await;
@@ -275,7 +275,7 @@ async fn a_dry_run_asks_and_stores_nothing(cluster: &Cluster<'_>) {
     cluster.get(&format!("{MAPS}/one")).await.ok(404);
 }
 
-async fn deletions_and_collections_are_asked_about(cluster: &Cluster<'_>) {
+async fn deletions_call_webhooks(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| {
         let request = &asked.body["request"];
         match request["operation"] == "DELETE" && request["name"] == "kept" {
@@ -296,7 +296,7 @@ async fn deletions_and_collections_are_asked_about(cluster: &Cluster<'_>) {
     cluster.get(&format!("{MAPS}/kept")).await.ok(200);
 }
 
-/// The request of the webhook must not stand behind the write that waits for it.
+/// A webhook's own request to the server does not wait for the write that waits for the webhook.
 async fn a_webhook_may_write_to_the_server_itself(cluster: &Cluster<'_>) {
     let server = cluster.0.insecure();
     let webhook = Webhook::start(move |asked| {
@@ -324,7 +324,7 @@ async fn a_webhook_may_write_to_the_server_itself(cluster: &Cluster<'_>) {
 }
 
 /// No webhook can prevent the repair of the webhook configurations.
-async fn configurations_are_not_asked_about(cluster: &Cluster<'_>) {
+async fn webhook_configurations_call_no_webhook(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| match asked.path.starts_with("/all") {
         true => deny(asked, "nothing at all"),
         false => allow(asked),
@@ -346,7 +346,7 @@ async fn configurations_are_not_asked_about(cluster: &Cluster<'_>) {
     cluster.delete(path).await.ok(200);
 }
 
-async fn a_deleted_configuration_no_longer_counts(cluster: &Cluster<'_>) {
+async fn deleted_configuration_calls_no_webhook(cluster: &Cluster<'_>) {
     let webhook = Webhook::answering(|asked| match asked.path.starts_with("/deny") {
         true => deny(asked, "no"),
         false => allow(asked),

@@ -1,17 +1,17 @@
-//! `bench churn`: the writes of the workers and the events of the watchers agree; they do not if another client writes or an
-//! event is lost.
+//! Tests of `bench churn`: the writes of the workers and the events of the watchers agree. The run fails if another
+//! client writes or an event is lost.
 
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::liar::{self, Lie};
+use super::tampering_proxy::{self, Replacement};
 use super::{bench, check, failed, succeed};
 use crate::harness::{PATIENCE, Protocol, Server, Wire, command};
 
 const MAPS: &str = "/api/v1/namespaces/bench-churn/configmaps";
 
-/// What is 0 in a run without faults.
+/// The counts that are 0 in a run without faults.
 const FAULTS: [&str; 9] = [
     "operations_failed",
     "reads_stale",
@@ -59,7 +59,7 @@ async fn every_watch_receives_every_write() {
         let args: Vec<&str> = line.split(' ').collect();
         let report = succeed(bench(&server.kubeconfig(), &args)).await;
         check_churn(&report, 1200, 5);
-        // Each watcher receives some 1,000 changes.
+        // Each watcher receives about 1,000 changes.
         let resumed = number(&report, "watches_resumed");
         let least = if flags.contains("=0 ") { 0 } else { 20 };
         assert!(resumed >= least, "{report:#}");
@@ -72,8 +72,8 @@ async fn every_watch_receives_every_write() {
     server.stop().await;
 }
 
-/// The server itself creates a config map in every namespace, and creates it again: the run counted its events as those of
-/// no worker, and failed on every server with the default controllers.
+/// The server creates a config map in every namespace and recreates it. The run counted these events as those of no
+/// worker, so it failed on every server with the default controllers.
 #[tokio::test]
 async fn objects_of_the_server_itself_are_not_counted() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -107,7 +107,7 @@ async fn seconds_end_a_run_and_a_seed_repeats_it() {
     let operations = number(&report, "operations");
     assert!((20..=201).contains(&operations), "{report:#}");
 
-    // One worker, so that what it does first is all that happens.
+    // With one worker the sequence of operations is deterministic.
     let seeded = [
         "churn",
         "--workers=1",
@@ -125,20 +125,20 @@ async fn seconds_end_a_run_and_a_seed_repeats_it() {
     server.stop().await;
 }
 
-/// On its way to one watcher a change becomes a bookmark.
+/// The proxy turns one change for one watcher into a bookmark.
 #[tokio::test]
 async fn a_lost_event_fails_the_run() {
     let server = Server::start(&["--storage=memory"]).await;
-    let lie = Lie {
-        truth: r#""type":"MODIFIED""#,
-        lie: r#""type":"BOOKMARK""#,
+    let replacement = Replacement {
+        from: r#""type":"MODIFIED""#,
+        to: r#""type":"BOOKMARK""#,
         after: 50,
     };
     for load in [
         &["churn", "--operations=600", "--objects=30"][..],
         &["watch", "--events=40", "--rate=0"],
     ] {
-        let url = liar::start(server.insecure(), lie);
+        let url = tampering_proxy::start(server.insecure(), replacement);
         let mut running = command();
         running.arg("bench").args(load).args(["--server", &url]);
         running.args(["--json", "--http=1.1", "--watchers=4", "--timeout=1"]);
@@ -157,7 +157,7 @@ async fn a_lost_event_fails_the_run() {
     server.stop().await;
 }
 
-/// The first object of a run, once it is there.
+/// Waits for the first object of a run and returns it.
 async fn there(wire: &mut Wire) -> Value {
     let there = async {
         loop {
@@ -171,7 +171,7 @@ async fn there(wire: &mut Wire) -> Value {
     timeout(PATIENCE, there).await.expect("it writes")
 }
 
-/// Another client changes an object so that its event equals one that the watchers know; and then deletes it, which its worker
+/// Another client changes an object so that its event equals a known one, and then deletes the object, which its worker
 /// and its watchers report.
 #[tokio::test]
 async fn concurrent_writes_fail_the_run() {
@@ -217,9 +217,9 @@ async fn concurrent_writes_fail_the_run() {
     server.stop().await;
 }
 
-/// Another client creates an object that no worker has created, which fails the run.
+/// Another client creates an object that no worker has created; the run fails.
 #[tokio::test]
-async fn a_wrong_read_fails_the_run() {
+async fn unexpected_object_fails_the_run() {
     let server = Server::start(&["--storage=memory"]).await;
     let churn = [
         "churn",
@@ -236,7 +236,7 @@ async fn a_wrong_read_fails_the_run() {
     let mut wire = server.plain(Protocol::Http1).await;
     let object = json!({"metadata": {"name": "bench-churn-0"}}).to_string();
     let headers = [("content-type", "application/json")];
-    // Again and again: the run deletes what it finds when it begins.
+    // Repeatedly, because the run deletes existing objects when it begins.
     let make = async {
         loop {
             wire.send(Method::POST, MAPS, &headers, &object).await;

@@ -1,9 +1,9 @@
-//! `watchet bench`, the real program, against a real server: its reports add up, and it says so when a
-//! server is gone or an event comes twice. How fast anything is, is not asked here.
+//! Tests of `watchet bench` with the real program and a real server: its reports are consistent, and it fails if the
+//! server dies or an event is duplicated. They do not measure performance.
 
 mod churn;
-mod liar;
 mod storm;
+mod tampering_proxy;
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::harness::{PATIENCE, Protocol, Server, Wire, command};
 
-/// No server listens there.
+/// An address where no server listens.
 const SERVER: &str = "--server=http://127.0.0.1:1";
 
 /// The object that a run with one writer changes.
@@ -39,7 +39,7 @@ fn report(output: &Output) -> Value {
     })
 }
 
-/// The report of a run that succeeds.
+/// Runs a command that must succeed and returns its report.
 async fn succeed(mut command: Command) -> Value {
     let output = timeout(PATIENCE, command.output()).await;
     let output = output.expect("in time").expect("it runs");
@@ -49,7 +49,7 @@ async fn succeed(mut command: Command) -> Value {
     report
 }
 
-/// `(key, value)`s of a report.
+/// Asserts values of a report by key.
 fn check(report: &Value, expected: &[(&str, Value)]) {
     for (key, value) in expected {
         assert_eq!(&report[*key], value, "{key} of {report:#}");
@@ -142,7 +142,7 @@ async fn reports_add_up() {
     assert_eq!(page.matches("<polyline").count(), 5, "{page}");
     assert!(page.contains("<td>300</td>"), "{page}");
 
-    // Nothing is left of the watches' objects.
+    // The run has deleted its objects.
     let mut wire = server.plain(Protocol::Http1).await;
     let left = wire.get("/api/v1/configmaps").await.json();
     assert_eq!(left["items"], json!([]));
@@ -170,13 +170,13 @@ fn check_watch(report: &Value, events: u64, receivers: u64) {
     );
 }
 
-/// Waits until the object has been changed by event number `least` of a run, or a later one.
+/// Waits until event number `least` of a run, or a later one, has changed the object; returns the object.
 async fn changed(wire: &mut Wire, least: u32) -> Value {
     let change = async {
         loop {
             let object = wire.get(CHANGED).await.json();
             let mark = object["metadata"]["annotations"]["watchet-bench-event"].as_str();
-            // The object is made with a mark that is no event's.
+            // The mark of a new object has no event number.
             let event = mark
                 .and_then(|mark| mark.split_once('-'))
                 .map(|mark| mark.1);
@@ -190,7 +190,7 @@ async fn changed(wire: &mut Wire, least: u32) -> Value {
     timeout(PATIENCE, change).await.expect("it writes")
 }
 
-/// Starts one whose output is looked at.
+/// Starts a command whose output the test reads.
 fn spawn(mut command: Command) -> tokio::process::Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("it starts")
@@ -206,7 +206,7 @@ async fn failed(running: tokio::process::Child) -> (Value, String) {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_is_a_failed_run() {
+async fn run_fails_if_the_server_dies() {
     let server = Server::start(&["--storage=memory"]).await;
     let pid = server.pid().to_string();
     let watch = [
@@ -220,7 +220,7 @@ async fn a_server_that_dies_is_a_failed_run() {
     let running = bench(&server.kubeconfig(), &watch)
         .spawn()
         .expect("it starts");
-    // The first can be seen before it is acknowledged; a later one comes after that.
+    // The first event may be visible before it is acknowledged; a later one is not sent before that.
     changed(&mut server.plain(Protocol::Http1).await, 5).await;
     server.kill().await;
     let (report, stderr) = failed(running).await;
@@ -236,7 +236,7 @@ async fn a_server_that_dies_is_a_failed_run() {
     let number = |key: &str| report[key].as_u64().expect("a number");
     let (sent, received) = (number("events_sent"), number("events_delivered"));
     assert!((1..100_000).contains(&sent), "{report:#}");
-    // Watchers may have received the write that was not acknowledged.
+    // Watchers may have received a write that was not acknowledged.
     let accounted = received + number("events_lost");
     assert!(
         (sent * 6..=(sent + 1) * 6).contains(&accounted),
@@ -251,10 +251,10 @@ async fn a_server_that_dies_is_a_failed_run() {
     }
 }
 
-/// Another writer changes the object, and its event has the sequence number of an earlier one: the watchers receive the same
-/// event twice.
+/// Another writer changes the object so that its event has the sequence number of an earlier one: the watchers receive
+/// the same event twice.
 #[tokio::test]
-async fn an_event_that_comes_twice_is_a_failed_run() {
+async fn duplicate_event_fails_the_run() {
     let server = Server::start(&["--storage=memory"]).await;
     let watch = ["watch", "--watchers=5", "--events=40", "--rate=10"];
     let running = bench(&server.kubeconfig(), &watch)
@@ -303,7 +303,7 @@ async fn failed_requests_are_reported() {
     server.stop().await;
 }
 
-/// The floor knows JSON only, and says so: what comes is not measured as what was asked for.
+/// The floor responds in JSON only. The generator reports the wrong encoding instead of measuring it.
 #[tokio::test]
 async fn a_response_in_another_encoding_is_an_error() {
     let mut serving = command();
@@ -354,7 +354,7 @@ async fn the_floor_does_the_same_work() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_one_line_and_exit_2() {
+async fn invalid_arguments_print_one_line_and_exit_2() {
     for (args, complaint) in [
         (
             &[
@@ -397,7 +397,7 @@ async fn wrong_arguments_are_one_line_and_exit_2() {
         assert!(stderr.contains(complaint), "{args:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
     }
-    // The URL is valid, and no server listens there.
+    // The URL is valid, but no server listens there.
     let list = ["bench", "list", "pods", "--server=http://127.0.0.1:1"];
     let output = command().args(list).output().await.expect("it runs");
     let stderr = String::from_utf8_lossy(&output.stderr);

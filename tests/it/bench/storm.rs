@@ -1,9 +1,9 @@
-//! `bench storm`: every client receives the whole state, as lists and as streams, in both encodings and versions of HTTP; and
-//! a client that does not fails the run.
+//! Tests of `bench storm`: every client receives the complete state, as a list and as a streaming list, in both
+//! encodings and versions of HTTP. A client that does not makes the run fail.
 
 use serde_json::json;
 
-use super::liar::{self, Lie};
+use super::tampering_proxy::{self, Replacement};
 use super::{bench, check, failed, succeed};
 use crate::harness::{Protocol, Server, command};
 
@@ -50,7 +50,7 @@ async fn every_client_receives_every_object() {
     server.stop().await;
 }
 
-/// One version of one object is another than the list said before, or is not called one.
+/// The proxy changes the version of one object, or the name of the member that has it.
 #[tokio::test]
 async fn one_client_with_a_different_state_fails_the_run() {
     let server = filled().await;
@@ -61,18 +61,18 @@ async fn one_client_with_a_different_state_fails_the_run() {
         .await;
     let text = String::from_utf8(list.body.to_vec()).expect("JSON");
     let count = |of: &str| text.matches(of).count();
-    let otherwise = Lie {
-        truth: r#""resourceVersion":"1"#,
-        lie: r#""resourceVersion":"7"#,
+    let otherwise = Replacement {
+        from: r#""resourceVersion":"1"#,
+        to: r#""resourceVersion":"7"#,
         after: count(r#""resourceVersion":"1"#) + 3,
     };
-    let unnamed = Lie {
-        truth: VERSION,
-        lie: r#""resourceNothing":""#,
+    let unnamed = Replacement {
+        from: VERSION,
+        to: r#""resourceNothing":""#,
         after: count(VERSION) + 70,
     };
-    for (lie, by) in [(otherwise, "watch-list"), (unnamed, "list")] {
-        let url = liar::start(server.insecure(), lie);
+    for (replacement, by) in [(otherwise, "watch-list"), (unnamed, "list")] {
+        let url = tampering_proxy::start(server.insecure(), replacement);
         let mut running = command();
         running.args(["bench", "storm", "pods", "--json", "--http=1.1"]);
         running.args(["--clients=4", "--by", by, "--server", &url]);
@@ -86,20 +86,20 @@ async fn one_client_with_a_different_state_fails_the_run() {
     server.stop().await;
 }
 
-/// A frame of a kind that no watch has, and one that says that the watch is over.
+/// The proxy changes the type of one frame to an unknown one, or to ERROR.
 #[tokio::test]
 async fn a_client_without_a_state_fails_the_run() {
     let server = filled().await;
-    for (lie, words) in [
+    for (to, words) in [
         (r#""type":"OTHER""#, "not a frame of a watch"),
         (r#""type":"ERROR""#, "unexpected event"),
     ] {
-        let lie = Lie {
-            truth: r#""type":"ADDED""#,
-            lie,
+        let replacement = Replacement {
+            from: r#""type":"ADDED""#,
+            to,
             after: 100,
         };
-        let url = liar::start(server.insecure(), lie);
+        let url = tampering_proxy::start(server.insecure(), replacement);
         let mut running = command();
         running.args(["bench", "storm", "pods", "--json", "--http=1.1"]);
         running.args(["--clients=4", "--server", &url]);
@@ -115,14 +115,14 @@ async fn a_client_without_a_state_fails_the_run() {
 
 /// One client never receives the bookmark that ends the initial events.
 #[tokio::test]
-async fn a_storm_that_does_not_end_is_a_failed_run() {
+async fn storm_without_an_end_fails_the_run() {
     let server = filled().await;
-    let lie = Lie {
-        truth: "k8s.io/initial-events-end",
-        lie: "k8s.io/initial-events-and",
+    let replacement = Replacement {
+        from: "k8s.io/initial-events-end",
+        to: "k8s.io/initial-events-and",
         after: 1,
     };
-    let url = liar::start(server.insecure(), lie);
+    let url = tampering_proxy::start(server.insecure(), replacement);
     let mut running = command();
     running.args(["bench", "storm", "pods", "--json", "--http=1.1"]);
     running.args(["--clients=3", "--timeout=1.5", "--server", &url]);

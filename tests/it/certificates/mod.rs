@@ -1,5 +1,5 @@
-//! Certificates of clients: those that other programs make, those that are refused, and those that the server signs
-//! itself when they are requested and approved.
+//! Tests of client certificates: certificates of other programs, rejected certificates, and certificates that the
+//! server signs after a request and an approval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn openssl_client(kind: &str) -> Identity {
     Identity::from_pem(&certificate, &fixture(&format!("client-{kind}.key")))
 }
 
-/// Who the server says that the client is, over a connection of this version of TLS.
+/// Returns the name of the user that the server authenticates over this version of TLS.
 async fn who(
     server: &Server,
     identity: &Identity,
@@ -49,7 +49,7 @@ async fn who(
     answer.expect("an answer")
 }
 
-/// The same, or why the connection failed.
+/// As `who`, but returns the error if the connection fails.
 async fn try_who(
     server: &Server,
     identity: &Identity,
@@ -61,7 +61,7 @@ async fn try_who(
         .add(CertificateDer::from_pem_slice(&ca).expect("a CA"))
         .expect("a CA that can be used");
     let provider = Arc::new(aws_lc_rs::default_provider());
-    // rustls makes no such pair of a certificate that it cannot parse.
+    // rustls does not create a key pair with a certificate that it cannot parse, so the key is loaded separately.
     let key = provider
         .key_provider
         .load_private_key(identity.key.clone_key())
@@ -88,8 +88,8 @@ async fn try_who(
     Ok(answer)
 }
 
-/// Plain `openssl x509 -req` makes certificates of version 1: the client saw a failed handshake, "unknown
-/// certificate", or a 401.
+/// `openssl x509 -req` creates certificates of version 1. The server rejected them: the client saw a failed handshake
+/// ("unknown certificate") or a 401.
 #[tokio::test]
 async fn a_client_certificate_of_version_1_is_accepted() {
     let ca = format!("--client-ca-file={FIXTURES}/ca.crt");
@@ -106,9 +106,10 @@ async fn a_client_certificate_of_version_1_is_accepted() {
     server.stop().await;
 }
 
-/// A certificate is public: only its key makes it a credential, also where this server checks that itself.
+/// Certificates are public: the server must check that the client has the key, also where it verifies the handshake
+/// itself.
 #[tokio::test]
-async fn a_certificate_of_version_1_without_its_key_is_refused() {
+async fn certificate_of_version_1_without_its_key_is_rejected() {
     let ca = format!("--client-ca-file={FIXTURES}/ca.crt");
     let server = Server::start(&[&ca]).await;
     let other = KeyPair::generate().expect("a key").serialize_pem();
@@ -123,10 +124,10 @@ async fn a_certificate_of_version_1_without_its_key_is_refused() {
     server.stop().await;
 }
 
-/// The reason was logged at debug only, or not at all.
+/// The reason was logged at level debug only, or not at all.
 #[tokio::test]
 async fn unauthenticated_requests_are_logged_with_the_reason() {
-    // Without the CA that has signed it.
+    // A server without the CA that has signed the certificate.
     let server = Server::start(&[]).await;
     let answer = who(&server, &openssl_client("ec"), &TLS13).await;
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
@@ -172,7 +173,7 @@ async fn unauthenticated_requests_are_logged_with_the_reason() {
     server.stop().await;
 }
 
-/// A CertificateSigningRequest with a key of its own.
+/// Returns a CertificateSigningRequest and its key.
 fn requested(name: &str, subject: &[(DnType, &str)], spec: Value) -> (Value, KeyPair) {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -190,7 +191,7 @@ fn requested(name: &str, subject: &[(DnType, &str)], spec: Value) -> (Value, Key
     (request, key)
 }
 
-/// The status of a request once it has this member.
+/// Waits until the status has this member and returns the status.
 async fn status(wire: &mut Wire, name: &str, is_there: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -204,7 +205,7 @@ async fn status(wire: &mut Wire, name: &str, is_there: impl Fn(&Value) -> bool) 
     }
 }
 
-/// Nothing signed, whatever was approved.
+/// Approved requests were never signed.
 async fn approved_requests_are_signed(server: &Server, kubectl: &Kubectl) {
     let mut wire = server.plain(Protocol::Http1).await;
     let spec = json!({
@@ -219,7 +220,7 @@ async fn approved_requests_are_signed(server: &Server, kubectl: &Kubectl) {
     let (request, key) = requested("jane", &subject, spec.clone());
     let args = ["create", "-f", "-"];
     kubectl.run_with(&args, &request.to_string()).await;
-    // Not before it is approved: not even when a later one is signed.
+    // The second request is not signed before it is approved.
     let (later, _) = requested("later", &subject, spec);
     kubectl.run_with(&args, &later.to_string()).await;
     kubectl.run(&["certificate", "approve", "later"]).await;
@@ -243,7 +244,7 @@ async fn approved_requests_are_signed(server: &Server, kubectl: &Kubectl) {
     let validity = parsed.validity();
     let seconds = validity.not_after.timestamp() - validity.not_before.timestamp();
     assert_eq!(seconds, 3600 + 300, "backdated by five minutes");
-    // And it is good for talking to the server.
+    // The server accepts the signed certificate.
     let identity = Identity::from_pem(&certificate, key.serialize_pem().as_bytes());
     let answer = who(server, &identity, &TLS13).await;
     assert!(answer.contains(r#""username":"jane""#), "{answer}");
@@ -276,7 +277,7 @@ async fn a_request_that_cannot_be_signed_reports_the_reason(server: &Server, kub
     assert_eq!(condition["reason"], "SignerValidationFailure");
     let why = "subject organization is not system:nodes";
     assert_eq!(condition["message"], why);
-    // Other signers are other programs' business.
+    // The server does not sign requests for the signers of other programs.
     let other = wire.get(&format!("{REQUESTS}/elsewhere")).await.json();
     let conditions = other["status"]["conditions"].as_array().map(Vec::len);
     assert_eq!(conditions, Some(1), "{other}");

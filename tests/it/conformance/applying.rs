@@ -1,4 +1,4 @@
-//! Who manages fields, and server-side apply, as clients see them.
+//! Tests of managed fields and server-side apply.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn deployment(replicas: Value) -> Value {
     })
 }
 
-/// `manager operation subresource` of each entry.
+/// Returns `manager operation subresource` of each entry.
 fn managers(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array();
     let text = |entry: &Value, member: &str| entry[member].as_str().unwrap_or("-").to_owned();
@@ -89,7 +89,7 @@ pub(crate) async fn every_write_sets_managed_fields(site: &Site) {
         managers(&now),
         ["curl Update -", "r Update -", "s Update -"]
     );
-    // A client that resets them.
+    // A client resets the managed fields.
     let mut whole = now.clone();
     whole["metadata"]["managedFields"] = json!([{}]);
     let now = site.put(&path, &whole).await.ok(200);
@@ -100,7 +100,7 @@ pub(crate) async fn wc_053_a_change_of_managed_fields_times_is_not_stored(site: 
     let path = format!("{MAPS}/m?fieldManager=a");
     let body = map(json!({"a": "1"}));
     let made = apply(site, &path, &body).await.ok(201);
-    // Times are whole seconds: only another one would show.
+    // The times of managed fields are whole seconds, so wait for another second.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     let revision = site.revision().await;
     assert_eq!(apply(site, &path, &body).await.ok(200), made);
@@ -155,7 +155,7 @@ pub(crate) async fn wc_213_apply_requires_a_manager_and_reports_conflicts(site: 
         .ok(200);
     assert_eq!(forced["data"], applied["data"]);
     assert_eq!(managers(&forced), ["o Apply -", "u Update -"]);
-    // What u shares stays when o gives it up.
+    // A field that `u` shares remains when `o` releases it.
     let now = apply(site, &other, &map(json!({"a": "2"}))).await.ok(200);
     assert_eq!(now["data"], json!({"a": "2", "c": "1"}));
 }
@@ -303,7 +303,7 @@ pub(crate) async fn subresources_have_their_own_manager_entries(site: &Site) {
         managers(&now).contains(&"hpa Apply scale".to_owned()),
         "{now}"
     );
-    // And by an update.
+    // The same with an update.
     let merge = json!({"spec": {"replicas": 6}});
     site.patch(&format!("{path}/scale?fieldManager=k"), "merge", &merge)
         .await
@@ -314,7 +314,7 @@ pub(crate) async fn subresources_have_their_own_manager_entries(site: &Site) {
         managers(&now).contains(&"k Update scale".to_owned()),
         "{now}"
     );
-    // What a leaves out then is not a's to remove.
+    // A field that `a` no longer owns is not removed when `a` omits it.
     let mut without = deployment(json!(0));
     without["spec"].as_object_mut().unwrap().remove("replicas");
     let now = apply(site, &format!("{path}?fieldManager=a"), &without)
@@ -377,7 +377,7 @@ pub(crate) async fn equal_quantities_in_two_forms_do_not_conflict(site: &Site) {
     let path = "/api/v1/namespaces/default/resourcequotas/q?fieldManager=a";
     let applied = apply(site, path, &quota("1")).await.ok(200);
     assert_eq!(applied["spec"]["hard"]["cpu"], "1");
-    // The status is the resource quota controller's.
+    // The status is managed by the resource quota controller.
     let mut managers = managers(&applied);
     managers.retain(|manager| manager.ends_with(" -"));
     assert_eq!(managers, ["a Apply -", "old Update -"]);

@@ -1,12 +1,13 @@
-//! Checks that the suite is complete: each line of `docs/conformance.md` has a test with its number in its name, here or
-//! beside the code, or a watch script with its number in its first comment; and each such number is that of a line.
+//! Checks that the suite is complete: each line of `docs/conformance.md` has a test with its number in its name, in
+//! this directory or beside the code, or a watch script with its number in its first comment; and each such number is
+//! that of a line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const DOCUMENT: &str = include_str!("../../../docs/conformance.md");
 
-/// The lines of the document, and whether they are for later or not for us.
+/// Returns the lines of the document, and for each whether it applies to watchet.
 fn lines() -> BTreeMap<u32, bool> {
     let rows = DOCUMENT.lines().filter_map(|row| row.strip_prefix("| WC-"));
     rows.map(|row| {
@@ -33,7 +34,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines that a test's name bears: `wc_083_084_states` and `wc_092_to_096_options`.
+/// Returns the lines in the name of a test: `wc_083_084_states` and `wc_092_to_096_options`.
 fn borne(name: &str) -> BTreeSet<u32> {
     let mut lines = BTreeSet::new();
     let mut range = None;
@@ -61,7 +62,7 @@ fn lines_of_script(text: &str) -> BTreeSet<u32> {
     borne(&format!("wc_{}", numbers.replace(' ', "_")))
 }
 
-/// The tests that bear lines, by line.
+/// Returns the names of the tests of each line.
 fn tests() -> BTreeMap<u32, Vec<String>> {
     let mut files = Vec::new();
     for root in ["src", "crates", "tests"] {

@@ -12,7 +12,7 @@ use super::watching::word;
 const A: &str = "/api/v1/namespaces/default/configmaps/a";
 const KEY: &str = "/configmaps/default/a";
 
-/// The stored form of what the server answered.
+/// Returns the stored form of an object in a response.
 fn stored_form(object: &Value) -> Value {
     let mut stored = object.clone();
     let metadata = stored["metadata"].as_object_mut().expect("metadata");
@@ -20,7 +20,7 @@ fn stored_form(object: &Value) -> Value {
     stored
 }
 
-/// An object that a finalizer holds.
+/// Creates an object with a finalizer.
 async fn held(site: &Site) -> Value {
     let mut body = map("a", json!({}));
     body["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -95,7 +95,7 @@ pub(crate) async fn wc_065_a_delete_of_a_deleted_object_in_a_stale_cache_is_not_
     site.unstore(KEY).await;
     site.delete(A, &Value::Null).await.failure(404, "NotFound");
     site.storage.freeze(false);
-    // And where another writer deletes it in between.
+    // The same if another writer deletes the object just before.
     site.make("a", json!({})).await;
     site.storage.before_next_write(Before::Delete(KEY.into()));
     site.delete(A, &Value::Null).await.failure(404, "NotFound");
@@ -106,16 +106,16 @@ pub(crate) async fn wc_066_067_preconditions_apply_to_the_stored_object(site: &S
     site.settle().await;
     site.storage.freeze(true);
     let changed = site.change("a").await;
-    // It holds for the suggestion only: refused.
+    // The precondition holds for the cached object only: a conflict.
     let stale = json!({"preconditions": {"resourceVersion": version(&made).to_string()}});
     site.delete(A, &stale).await.failure(409, "Conflict");
     assert!(site.stored(KEY).await.is_some());
-    // It fails for the suggestion and holds in storage: done.
+    // The precondition holds for the stored object only: the object is deleted.
     let now = json!({"preconditions": {"resourceVersion": version(&changed).to_string()}});
     site.delete(A, &now).await.ok(200);
     assert!(site.stored(KEY).await.is_none());
     site.storage.freeze(false);
-    // And where another writer comes in between, it is checked against what that one wrote.
+    // If another writer changes the object just before, the precondition is checked against the new object.
     let made = site.make("a", json!({})).await;
     let mut theirs = stored_form(&made);
     theirs["data"]["theirs"] = "1".into();
@@ -234,7 +234,7 @@ pub(crate) async fn wc_075_136_only_an_unreadable_object_can_be_deleted_unsafely
     let key = watchet::api::StorageKey::new(KEY).unwrap();
     let (none, _) = site.storage.inner().get(&key).await.unwrap();
     assert!(none.is_none());
-    // And the resource goes on.
+    // The resource is available again.
     Site::until("the resource answers again", || async {
         site.get(MAPS).await.code == 200
     })

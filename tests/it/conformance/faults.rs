@@ -1,6 +1,5 @@
-//! `Faults`: any back end, and what can go wrong with it when a case says so: watches that stand still,
-//! another writer that is a moment faster, calls that fail; and a count of what was asked. Without a
-//! case's word it is the back end.
+//! `Faults`: a wrapper of any back end that injects faults: watches that deliver nothing, a concurrent writer, calls
+//! that fail. It also counts calls. Without faults it behaves like the back end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,33 +15,33 @@ use watchet::storage::{
     Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
 };
 
-/// The page of a cache's first list; no case asks for as many.
+/// The page size of the first list of a cache, by which `refuse_loading` recognizes it.
 const CACHE_PAGE: usize = 2_500;
 
 #[derive(Debug)]
 pub(crate) struct Faults {
     inner: Arc<dyn Storage>,
     frozen: watch::Sender<bool>,
-    /// Counts the cuts.
+    /// The number of calls of `cut_watches`.
     cut: watch::Sender<usize>,
     down: AtomicBool,
     no_loading: AtomicBool,
     no_progress: AtomicBool,
     before_writes: Mutex<VecDeque<Before>>,
-    /// So many creations find their key taken.
+    /// The number of next creates that find their key present.
     pub(crate) collisions: AtomicUsize,
-    /// Gets, lists and questions for the revision that reached storage.
+    /// The number of gets, lists and revision reads that reached storage.
     pub(crate) gets: AtomicUsize,
     pub(crate) lists: AtomicUsize,
     pub(crate) probes: AtomicUsize,
-    /// Puts and deletes that reached storage.
+    /// The number of puts and deletes that reached storage.
     pub(crate) writes: AtomicUsize,
 }
 
-/// What another writer does.
+/// A write of a concurrent writer.
 #[derive(Debug)]
 pub(crate) enum Before {
-    /// Writes this text.
+    /// Writes this text at the key.
     Put(String, String),
     /// Deletes the key.
     Delete(String),
@@ -66,12 +65,12 @@ impl Faults {
         })
     }
 
-    /// The back end itself.
+    /// Returns the back end.
     pub(crate) fn inner(&self) -> Arc<dyn Storage> {
         self.inner.clone()
     }
 
-    /// Watches deliver nothing while this holds, so that caches are as stale as a case needs.
+    /// Makes watches deliver nothing while `frozen` is true, so that caches are stale.
     pub(crate) fn freeze(&self, frozen: bool) {
         self.frozen.send_replace(frozen);
     }
@@ -81,22 +80,22 @@ impl Faults {
         self.cut.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Every call fails while this holds.
+    /// Makes every call fail while `down` is true.
     pub(crate) fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
     }
 
-    /// Lists of the size that fills caches fail while this holds; smaller ones do not.
+    /// Makes the lists that fill caches fail while `refuse` is true; smaller lists succeed.
     pub(crate) fn refuse_loading(&self, refuse: bool) {
         self.no_loading.store(refuse, Ordering::SeqCst);
     }
 
-    /// Says that answers to progress requests cannot be trusted, as etcd before 3.5.13 must.
+    /// Reports that progress responses are not reliable, as for etcd before 3.5.13.
     pub(crate) fn distrust_progress(&self) {
         self.no_progress.store(true, Ordering::SeqCst);
     }
 
-    /// Does this just before the next write.
+    /// Performs this write just before the next write.
     pub(crate) fn before_next_write(&self, before: Before) {
         self.before_writes.lock().push_back(before);
     }
@@ -196,7 +195,7 @@ impl Storage for Faults {
         let batches = watch.batches.then(move |batch| {
             let mut frozen = frozen.clone();
             async move {
-                // It fails when the case is over.
+                // An error means that the test has ended.
                 frozen.wait_for(|frozen| !frozen).await.ok();
                 batch
             }

@@ -1,5 +1,5 @@
-//! The table of selectable fields: each field of each type selects by its value, in lists and in
-//! watches. How a selector is spelled is the business of `selections`.
+//! Tests of the selectable fields: each field of each type selects by its value, in lists and watches. `selections`
+//! tests the syntax of selectors.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::site::{Site, names};
 
-/// A collection, an object and its status in it, and the selectors that it alone is selected by.
+/// A collection, an object and its status in it, and the selectors that select only this object.
 type Row = (&'static str, Value, Value, &'static [&'static str]);
 
-/// What an object of a collection must say, and nothing that is selected by.
+/// Returns the required members of an object in a collection, without selectable fields.
 fn least(collection: &str) -> Value {
     let labels = json!({"a": "b"});
     let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
@@ -30,9 +30,9 @@ fn least(collection: &str) -> Value {
     json!({ "spec": spec })
 }
 
-/// The spec of a request for a certificate.
+/// Returns the `spec.request` of a CertificateSigningRequest.
 fn request(signer: &str) -> Value {
-    // As strong as they get.
+    // The strongest key, which every signer accepts.
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512).expect("a key");
     let parameters = rcgen::CertificateParams::new(vec!["a.example".to_owned()]);
     let request = parameters.expect("a name").serialize_request(&key);

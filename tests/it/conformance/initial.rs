@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::site::{MAPS, Site, causes, is_failure, map, version};
 use super::watching::word;
 
-/// The query of a streamed list (KEP-3157).
+/// The query of a streaming list (KEP-3157).
 const STREAM: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
 const BOOKMARKS: &str = "allowWatchBookmarks=true";
 
@@ -16,7 +16,7 @@ fn words(frames: &[Value]) -> Vec<String> {
     frames.iter().map(word).collect()
 }
 
-/// The next `count` frames, bookmarks included.
+/// Returns the next `count` frames, including bookmarks.
 async fn next_frames(watch: &mut super::watching::Watching, count: usize) -> Vec<Value> {
     let mut frames = Vec::new();
     for _ in 0..count {
@@ -97,7 +97,7 @@ pub(crate) async fn wc_153_161_a_watch_without_bookmarks_gets_none(site: &Site) 
         format!("{STREAM}&allowWatchBookmarks=false"),
         format!("{STREAM}&allowWatchBookmarks=0"),
     ] {
-        // The deadline is where a bookmark would come.
+        // A bookmark would be sent shortly before this deadline.
         let mut watch = site
             .watch(&format!("{MAPS}?{query}&timeoutSeconds=3"))
             .await;
@@ -191,7 +191,7 @@ pub(crate) async fn wc_160_objects_that_change_during_initial_events_follow_in_o
             futures::future::join_all((batch * 50..batch * 50 + 50).map(change)).await;
         }
     };
-    // `Watching` checks that no version comes twice or after a newer one.
+    // `Watching` checks the order of the versions.
     let reading = async {
         let mut received = Vec::new();
         while received.len() < 2 * COUNT + 1 {
@@ -220,7 +220,7 @@ pub(crate) async fn wc_162_the_last_bookmark_comes_two_seconds_before_the_deadli
     let mut watch = site.watch(&path).await;
     assert_eq!(word(&watch.next().await.unwrap()), "BOOKMARK end");
     let busy = async {
-        // Events that arrive all the time do not hold it up.
+        // Continuous events do not delay the bookmark.
         for n in 0..15 {
             site.make(&format!("m{n}"), json!({})).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -309,7 +309,7 @@ pub(crate) async fn wc_168_without_trusted_progress_storage_begins_the_stream(si
         if query != "&resourceVersion=0" {
             assert_eq!(state, ["ADDED a", "ADDED b", "BOOKMARK end"], "{query}");
         }
-        // And goes on from there.
+        // The watch continues after the list of storage.
         let changed = version(&site.change("b").await);
         while watch.position() < changed {
             watch.events(1).await;

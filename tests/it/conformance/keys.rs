@@ -7,13 +7,13 @@ use watchet::api::StorageKey;
 
 use super::site::{MAPS, Site, map, names, pod, version};
 
-pub(crate) async fn wc_001_empty_keys_are_refused(_: &Site) {
+pub(crate) async fn wc_001_empty_keys_are_errors(_: &Site) {
     for bad in ["", "/"] {
         assert!(StorageKey::new(bad).is_err(), "{bad:?}");
     }
 }
 
-pub(crate) async fn wc_002_dot_segments_are_refused_and_dotted_names_are_not(site: &Site) {
+pub(crate) async fn wc_002_dot_segments_are_errors_and_dotted_names_are_valid(site: &Site) {
     for bad in [
         "/configmaps/./a",
         "/configmaps/../a",
@@ -48,7 +48,7 @@ pub(crate) async fn wc_003_keys_outside_of_the_prefix_are_not_served(site: &Site
         .failure(404, "NotFound");
 }
 
-pub(crate) async fn wc_004_a_namespace_never_shows_one_that_it_begins(site: &Site) {
+pub(crate) async fn wc_004_a_list_excludes_namespaces_that_begin_with_its_namespace(site: &Site) {
     for namespace in ["foo", "foobar", "foo-1"] {
         let body = json!({"metadata": {"name": namespace}});
         site.post("/api/v1/namespaces", &body).await.ok(201);
@@ -112,7 +112,7 @@ pub(crate) async fn wc_007_a_list_at_a_malformed_version_is_a_bad_request(site: 
     }
 }
 
-pub(crate) async fn wc_008_identity_is_the_servers(site: &Site) {
+pub(crate) async fn wc_008_uid_and_times_of_the_client_are_replaced(site: &Site) {
     let mut body = map("a", json!({}));
     body["metadata"]["uid"] = "mine".into();
     body["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z".into();
@@ -171,7 +171,7 @@ pub(crate) async fn wc_012_eight_collisions_are_a_conflict_with_retry_after(site
     assert_eq!(site.storage.collisions.load(Ordering::SeqCst), 0);
 }
 
-pub(crate) async fn wc_014_status_and_the_rest_are_written_apart(site: &Site) {
+pub(crate) async fn wc_014_status_and_main_resource_are_updated_separately(site: &Site) {
     let pods = "/api/v1/namespaces/default/pods";
     let mut body = pod("a", "");
     body["status"] = json!({"phase": "Running"});

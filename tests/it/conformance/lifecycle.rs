@@ -1,5 +1,5 @@
-//! WC-180 to WC-191: a cache that is not ready, is stopped, or is behind. What needs a clock of its own
-//! is tested in `crates/cacher/src/tests`.
+//! WC-180 to WC-191: a cache that is not ready, has stopped, or is behind. `crates/cacher/src/tests` has the tests that
+//! need a paused clock.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::site::{MAPS, Site, names, version};
 
 const A: &str = "/api/v1/namespaces/default/configmaps/a";
 
-/// A replica that has loaded what every write asks for: namespaces and the configurations of admission.
+/// Starts a replica and fills the caches that every write needs: namespaces and admission configurations.
 async fn replica(site: &Site) -> Site {
     let other = site.replica().await;
     let body = json!({"metadata": {"name": "nothing"}});
@@ -21,14 +21,14 @@ async fn replica(site: &Site) -> Site {
     other
 }
 
-/// One that cannot load any collection that it has not loaded yet.
+/// Starts a replica that cannot fill any other cache.
 async fn not_ready(site: &Site) -> Site {
     let other = replica(site).await;
     other.storage.refuse_loading(true);
     other
 }
 
-pub(crate) async fn wc_180_198_a_cache_that_is_not_ready_refuses_watches(site: &Site) {
+pub(crate) async fn wc_180_198_watch_of_a_cache_that_is_not_ready_is_a_429(site: &Site) {
     site.make("a", json!({})).await;
     let other = not_ready(site).await;
     for query in [
@@ -85,7 +85,7 @@ pub(crate) async fn wc_181_182_small_reads_come_from_storage_until_the_cache_is_
         let answer = other.get(&format!("{MAPS}{query}")).await;
         answer.failure(429, "TooManyRequests");
     }
-    // Writes go on.
+    // Writes succeed.
     other.make("c", json!({})).await;
 }
 
@@ -166,11 +166,11 @@ pub(crate) async fn wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_
     .await;
 }
 
-/// Storage that cannot be reached. The checklist has no line for it.
+/// Storage is unreachable. No line of the checklist covers it.
 pub(crate) async fn unavailable_storage_is_an_error_with_retry_after(site: &Site) {
     let made = site.make("a", json!({})).await;
     site.get(MAPS).await.ok(200);
-    // The caches that plugins read have their state, or they would say so.
+    // Fills the caches that admission plugins read; otherwise their errors would come first.
     site.post(&MAPS.replace("configmaps", "pods"), &pod("before"))
         .await
         .ok(201);
@@ -183,7 +183,7 @@ pub(crate) async fn unavailable_storage_is_an_error_with_retry_after(site: &Site
     let status = site.get(MAPS).await.failure(500, "ServerTimeout");
     assert_eq!(status["details"]["retryAfterSeconds"], 2, "{status}");
     reads_of_admission_plugins_fail_alike(site).await;
-    // What may be stale is still served, and open watches go on when storage is back.
+    // Reads that allow stale data succeed, and open watches continue when storage is available again.
     let list = site.get(&format!("{MAPS}?resourceVersion=0")).await.ok(200);
     assert_eq!(names(&list), ["a"]);
     let path = format!("{MAPS}?resourceVersion={}", version(&made));
@@ -193,11 +193,11 @@ pub(crate) async fn unavailable_storage_is_an_error_with_retry_after(site: &Site
     assert_eq!(watch.words(1).await, ["ADDED b"]);
 }
 
-/// A read that an admission plugin needs failed with 500 InternalError when storage was away, which clients do
-/// not try again, and not with the ServerTimeout of any other read.
+/// If storage was unreachable, a read of an admission plugin failed with a 500 InternalError, which clients do not
+/// retry, instead of a ServerTimeout.
 async fn reads_of_admission_plugins_fail_alike(site: &Site) {
     let pods = MAPS.replace("configmaps", "pods");
-    // The cache does not have these classes, so storage is asked.
+    // These classes are not in the cache, so the plugins read them from storage.
     for (member, name) in [
         ("priorityClassName", "high"),
         ("runtimeClassName", "sandbox"),

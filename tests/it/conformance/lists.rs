@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::site::{MAPS, Site, causes, names, version};
 
-/// Makes maps of these names and returns the version after each.
+/// Creates config maps with these names and returns the version after each.
 async fn fill(site: &Site, names: &[&str]) -> Vec<u64> {
     let mut versions = Vec::new();
     for name in names {
@@ -65,7 +65,7 @@ pub(crate) async fn wc_086_an_exact_list_at_a_compacted_version_is_expired(site:
     let old = fill(site, &["a", "b", "c"]).await[0];
     let now = site.revision().await;
     site.compact(now).await;
-    // One that has its state from after the compaction only.
+    // The same for a cache that was filled after the compaction.
     let fresh = site.replica().await;
     let answer = fresh.get(&format!("{MAPS}?{}", exact(old))).await;
     answer.failure(410, "Expired");
@@ -173,7 +173,7 @@ pub(crate) async fn wc_097_098_099_invalid_continue_tokens_are_rejected(site: &S
             "{bad}: {message}"
         );
     }
-    // As kube-apiserver writes it: relative to what is listed.
+    // kube-apiserver writes the start key relative to the listed prefix.
     let theirs = spell(format!(
         r#"{{"v":"meta.k8s.io/v1","rv":{at},"start":"a\u0000"}}"#
     ));

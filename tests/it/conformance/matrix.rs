@@ -1,6 +1,5 @@
-//! The tables of reads, every cell: each combination of version, match, limit, continue, initial events
-//! and bookmarks, with what it answers. The tables are written here once more, as plainly as they can be,
-//! so that the product's are compared with something. What lies behind a cell has cases of its own.
+//! Tests every combination of the options of reads: version, match, limit, continue, initial events and bookmarks. The
+//! expected results are tables that do not share code with the server.
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -21,11 +20,11 @@ enum At {
 const VERSIONS: [At; 5] = [At::Unset, At::Zero, At::Old, At::Now, At::Future];
 const MATCHES: [Option<&str>; 3] = [None, Some("Exact"), Some("NotOlderThan")];
 
-/// a, b and c were there at `old`; b, c and d are now.
+/// The objects are a, b and c at version `old`, and b, c and d now.
 struct World {
     old: u64,
     now: u64,
-    /// From a page of one at `old`: b and c are left.
+    /// The token after the first page of one object at `old`; b and c remain.
     token: String,
 }
 
@@ -66,7 +65,7 @@ impl World {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Expected {
-    /// These objects, whether there are more, and at which version if it must be one.
+    /// These objects, whether more follow, and the version if it is determined.
     List(&'static [&'static str], bool, Option<u64>),
     Failure(u16, &'static str),
 }
@@ -155,7 +154,7 @@ pub(crate) async fn every_kind_of_get(site: &Site) {
     join_all(cells).await;
 }
 
-/// What a watch begins with, or that it is refused.
+/// Returns what a watch begins with, or the error.
 fn begins(
     at: At,
     rule: Option<&str>,

@@ -1,9 +1,9 @@
-//! The conformance suite: the rules of the API as clients see them, each case named by the lines of
-//! `docs/conformance.md` that it shows, and run over every back end. Rules of one back end, of time and
-//! of the inside of the cache are tested beside their code; `checklist` finds them by the same names.
+//! The conformance suite: the rules of the API for clients. The name of each test has its lines of
+//! `docs/conformance.md`, and it runs over every back end. Unit tests cover the rules of one back end, of time, and of
+//! the internals of the cache; `checklist` finds them by the same names.
 //!
-//! A case has a server and a store of its own (see [`site`]), sends HTTP requests to the server, and can make the store fail
-//! or write to it (see [`faults`]).
+//! Each test has its own server and store (see [`site`]), sends HTTP requests to the server, and can make the store
+//! fail or write to it (see [`faults`]).
 
 mod checklist;
 mod faults;
@@ -26,25 +26,25 @@ mod watches;
 mod wire;
 mod writes;
 
-/// Runs every case against a back end's fixture: `conformance_suite!(module_name, FixtureType);`.
+/// Runs every test against a back end: `conformance_suite!(module_name, FixtureType);`.
 macro_rules! conformance_suite {
     ($module:ident, $backend:ty) => {
         mod $module {
             conformance_suite! { @cases $backend,
                 keys: [
-                    wc_001_empty_keys_are_refused,
-                    wc_002_dot_segments_are_refused_and_dotted_names_are_not,
+                    wc_001_empty_keys_are_errors,
+                    wc_002_dot_segments_are_errors_and_dotted_names_are_valid,
                     wc_003_keys_outside_of_the_prefix_are_not_served,
-                    wc_004_a_namespace_never_shows_one_that_it_begins,
+                    wc_004_a_list_excludes_namespaces_that_begin_with_its_namespace,
                     wc_005_an_object_is_stored_at_its_path_with_the_revision_of_its_write,
                     wc_006_stored_bytes_have_no_version_and_no_self_link,
                     wc_007_a_list_at_a_malformed_version_is_a_bad_request,
-                    wc_008_identity_is_the_servers,
+                    wc_008_uid_and_times_of_the_client_are_replaced,
                     wc_009_a_body_of_another_namespace_is_a_bad_request,
                     wc_010_a_body_of_another_name_is_a_bad_request,
                     wc_011_generate_name_creates_names_of_at_most_63_characters,
                     wc_012_eight_collisions_are_a_conflict_with_retry_after,
-                    wc_014_status_and_the_rest_are_written_apart,
+                    wc_014_status_and_main_resource_are_updated_separately,
                 ],
                 writes: [
                     wc_020_create_echoes_the_object_with_its_version,
@@ -55,7 +55,7 @@ macro_rules! conformance_suite {
                     wc_025_a_get_at_version_0_reads_the_cache_only,
                     wc_026_a_get_at_a_version_is_that_or_newer,
                     wc_027_a_get_at_the_latest_version_waits_for_it,
-                    wc_028_a_get_far_ahead_is_a_timeout_that_says_why,
+                    wc_028_a_get_of_the_future_is_a_timeout_with_a_cause,
                     wc_029_a_get_of_a_missing_object_is_not_found,
                     wc_030_a_dry_run_stores_nothing_and_detects_existing_names,
                     wc_040_a_put_of_a_missing_object_is_not_found_or_creates,
@@ -109,7 +109,7 @@ macro_rules! conformance_suite {
                     wc_201_watches_in_protobuf,
                     wc_201_kinds_without_protobuf_are_json_and_errors_are_protobuf,
                     wc_201_bodies_in_protobuf_are_read_by_their_type,
-                    values_of_wrong_types_are_refused_by_name,
+                    values_of_wrong_types_are_errors_with_the_field,
                 ],
                 selections: [
                     wc_103_104_105_a_filtered_page_finds_its_match_and_counts_nothing,
@@ -126,7 +126,7 @@ macro_rules! conformance_suite {
                     wc_210_a_comma_in_a_field_value_is_escaped,
                     wc_211_a_name_in_the_selector_must_be_that_of_the_path,
                     wc_219_shards_partition_lists_and_watches,
-                    wc_220_malformed_shards_are_refused,
+                    wc_220_malformed_shards_are_bad_requests,
                 ],
                 watches: [
                     wc_120_to_124_events_follow_the_selection,
@@ -154,7 +154,7 @@ macro_rules! conformance_suite {
                     wc_168_without_trusted_progress_storage_begins_the_stream,
                 ],
                 lifecycle: [
-                    wc_180_198_a_cache_that_is_not_ready_refuses_watches,
+                    wc_180_198_watch_of_a_cache_that_is_not_ready_is_a_429,
                     wc_181_182_small_reads_come_from_storage_until_the_cache_is_ready,
                     wc_183_after_a_stop_watches_end_and_small_reads_continue,
                     wc_189_an_exact_list_beyond_history_comes_from_storage,
@@ -181,7 +181,7 @@ macro_rules! conformance_suite {
                     wc_202_timeout_seconds_ends_a_watch,
                     wc_203_a_watch_of_tables_has_the_columns_once,
                     wc_204_metadata_only_is_metadata_only,
-                    wc_205_formats_that_are_not_spoken_are_refused,
+                    wc_205_unsupported_media_types_are_406_or_415,
                     wc_206_207_large_lists_are_compressed_if_the_client_accepts_gzip,
                     wc_215_a_body_beyond_3_mib_is_too_large,
                     wc_216_discovery_is_tagged,

@@ -1,7 +1,7 @@
-//! The model check: seeded random writes, reads and watches of several clients on two replicas, through
-//! lost storage watches and compaction, against a naive model that keeps every state there was. Every
-//! list must be the model's state at its version, every watch must have exactly the model's changes after
-//! its own, in order and once. It knows the general rules only; special cases have tests of their own.
+//! The model check: random writes, reads and watches of several clients on two replicas, through lost storage watches
+//! and compactions, compared with a simple model that retains every state. Every list must equal the model's state at
+//! its version; every watch must receive exactly the later changes of the model, in order and once. The seed is
+//! printed.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const NAMESPACES: [&str; 2] = ["default", "kube-system"];
 const APPS: [&str; 3] = ["x", "y", "z"];
 const NAMES: usize = 6;
 const STEPS: usize = 500;
-/// Versions that a compaction leaves.
+/// The number of versions before the present one that a compaction retains.
 const COMPACT_BEHIND: u64 = 40;
 
 /// One version of an object.
@@ -29,7 +29,7 @@ struct Version {
 /// `namespace/name` and its version.
 type State = BTreeMap<String, Version>;
 
-/// What a read or a watch is narrowed to.
+/// The namespace and labels that a read or watch selects.
 #[derive(Debug, Clone)]
 struct Selection {
     namespace: Option<&'static str>,
@@ -102,7 +102,7 @@ impl Model {
         });
     }
 
-    /// What is selected of the state at a version.
+    /// Returns the selected objects of the state at a version.
     fn selected(&self, selection: &Selection, at: u64) -> State {
         let mut state = State::new();
         for change in self.changes.iter().take_while(|change| change.at <= at) {
@@ -145,7 +145,7 @@ struct Client {
 }
 
 impl Client {
-    /// Reads what the model says is to come and compares.
+    /// Reads the events that the model predicts and compares them.
     async fn catch_up(&mut self, model: &Model) {
         let expected = model.events_after(&self.selection, self.after);
         while self.received < expected.len() {
@@ -194,13 +194,13 @@ fn state_of(list: &Value) -> State {
     items.map(|item| (key_of(item), version_of(item))).collect()
 }
 
-/// The run: the sites that share a store, the model of it, and the clients.
+/// The servers that share a store, the model, and the clients.
 struct Run<'a> {
     sites: [&'a Site; 2],
     random: Rng,
     model: Model,
     clients: Vec<Client>,
-    /// Versions below may be expired.
+    /// Reads at earlier versions may be expired.
     compacted: u64,
 }
 
@@ -246,7 +246,7 @@ impl Run<'_> {
         }
     }
 
-    /// A list of any kind must be a state that was.
+    /// Lists with random options; the result must be a state of the model.
     async fn read(&mut self) {
         let index = self.site();
         let site = self.sites[index];
@@ -281,7 +281,7 @@ impl Run<'_> {
         );
     }
 
-    /// Pages of any size, with writes in between, are of one state.
+    /// Lists in pages of random size with writes in between; the pages must be of one state.
     async fn pages(&mut self, index: usize, selection: &Selection, least: u64) {
         let limit = 1 + self.random.usize(..4);
         let mut query = format!("limit={limit}");
@@ -304,7 +304,7 @@ impl Run<'_> {
         }
     }
 
-    /// A watch from a list, from the past, or with its own initial state.
+    /// Opens a watch from a list, from the past, or with initial events.
     async fn open(&mut self) {
         let site = self.sites[self.site()];
         let selection = Selection::random(&mut self.random);
@@ -358,8 +358,8 @@ impl Run<'_> {
         let now = self.sites[0].revision().await;
         match self.random.usize(..4) {
             0 => {
-                // A cache that was cut off and whose version is compacted lists again and sends the differences only; that has tests
-                // of its own.
+                // If storage compacts versions while a cache is disconnected, the cache lists again and sends only the
+                // differences; other tests cover that.
                 for site in self.sites {
                     let path = format!("/api/v1/configmaps?resourceVersion={now}");
                     site.get(&path).await.ok(200);

@@ -1,4 +1,4 @@
-//! WC-201: answers in protobuf, and bodies, read and written by types generated from upstream's own definitions.
+//! WC-201: responses and bodies in protobuf, decoded and encoded by types generated from upstream's definitions.
 
 use http::Method;
 use http_body_util::BodyExt as _;
@@ -20,7 +20,7 @@ use crate::harness::{Protocol, full, request};
 
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The message in an envelope, which must be of this kind.
+/// Returns the message in an envelope, which must be of this kind.
 pub(crate) fn opened<M: Message + Default>(body: &[u8], api_version: &str, kind: &str) -> M {
     let envelope = body.strip_prefix(b"k8s\0").expect("the magic");
     let envelope = Unknown::decode(envelope).expect("an envelope");
@@ -129,7 +129,7 @@ pub(crate) async fn wc_201_special_forms_in_protobuf(site: &Site) {
     assert_eq!(deployment.spec.unwrap().replicas, Some(3));
 }
 
-/// The next frame of a watch in protobuf; `None` at its end. Cancel safe.
+/// Returns the next frame of a watch in protobuf; `None` at its end. Cancel safe.
 pub(crate) async fn frame(
     body: &mut hyper::body::Incoming,
     buffer: &mut Vec<u8>,
@@ -210,8 +210,8 @@ async fn wire_watch(site: &Site, path: &str) -> (crate::harness::Wire, hyper::bo
     (wire, body)
 }
 
-/// One object of a wrong type once failed every list and watch in protobuf of its resource.
-pub(crate) async fn values_of_wrong_types_are_refused_by_name(site: &Site) {
+/// One object with a value of a wrong type made every list and watch of the resource in protobuf fail.
+pub(crate) async fn values_of_wrong_types_are_errors_with_the_field(site: &Site) {
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     for (spec, field) in [
         (json!({"replicas": "three"}), "replicas"),
@@ -263,7 +263,7 @@ pub(crate) async fn wc_201_kinds_without_protobuf_are_json_and_errors_are_protob
     assert_eq!(status.details.unwrap().name.as_deref(), Some("x"));
 }
 
-/// A body in protobuf, of a message in an envelope.
+/// Returns a body in protobuf: a message in an envelope.
 fn enveloped(api_version: &str, kind: &str, raw: Vec<u8>, content_type: &str) -> String {
     let envelope = Unknown {
         type_meta: Some(TypeMeta {
@@ -278,8 +278,8 @@ fn enveloped(api_version: &str, kind: &str, raw: Vec<u8>, content_type: &str) ->
     String::from_utf8(body).expect("all lengths are short")
 }
 
-/// A body in protobuf was stored as it came: a quantity that is none, or any JSON in an envelope that said it
-/// was JSON, failed every Go client that listed the resource.
+/// Bodies in protobuf were stored without decoding. An invalid quantity, or arbitrary JSON in an envelope of content
+/// type JSON, then broke every Go client that listed the resource.
 pub(crate) async fn wc_201_bodies_in_protobuf_are_read_by_their_type(site: &Site) {
     let pods = "/api/v1/namespaces/default/pods";
     let send = async |path: &str, body: String| {

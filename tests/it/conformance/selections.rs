@@ -1,4 +1,4 @@
-//! WC-103 to WC-115, WC-208 to WC-211, WC-219 and WC-220: what lists select, and how pages end.
+//! WC-103 to WC-115, WC-208 to WC-211, WC-219 and WC-220: selectors of lists, and the ends of pages.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ pub(crate) async fn wc_103_104_105_a_filtered_page_finds_its_match_and_counts_no
     }
 }
 
-/// A replica whose lists come from storage.
+/// Starts a replica that reads lists from storage, because progress responses are not reliable.
 async fn distrusting(site: &Site) -> Site {
     let other = site.replica().await;
     other.storage.distrust_progress();
@@ -225,7 +225,7 @@ pub(crate) async fn wc_114_an_empty_list_has_items(site: &Site) {
 
 pub(crate) async fn wc_115_object_counts_follow_creates_and_deletes(site: &Site) {
     let count = || async {
-        // The latest list waits for the cache, whose objects are counted.
+        // A consistent list waits for the cache, which counts the objects.
         site.get(MAPS).await.ok(200);
         let series = "apiserver_resource_objects{group=\"\",resource=\"configmaps\"}";
         site.scrape().await.get(series)
@@ -322,7 +322,7 @@ pub(crate) async fn wc_211_a_name_in_the_selector_must_be_that_of_the_path(site:
     assert!(!good.body.is_empty());
 }
 
-/// A shard selector of these ranges over a field.
+/// Returns a shard selector of these ranges over a field.
 fn shards(field: &str, ranges: &[(&str, &str)]) -> String {
     let range = |(from, to): &(&str, &str)| format!("shardRange(object.{field}, '{from}', '{to}')");
     let text: Vec<_> = ranges.iter().map(range).collect();
@@ -390,7 +390,7 @@ pub(crate) async fn wc_219_shards_partition_lists_and_watches(site: &Site) {
     assert_eq!(names(&all).len(), 40);
 }
 
-pub(crate) async fn wc_220_malformed_shards_are_refused(site: &Site) {
+pub(crate) async fn wc_220_malformed_shards_are_bad_requests(site: &Site) {
     let range = |from: &str, to: &str| format!("shardRange(object.metadata.uid, '{from}', '{to}')");
     let mixed = format!(
         "{} || shardRange(object.metadata.namespace, '{THIRD}', '{HIGH}')",

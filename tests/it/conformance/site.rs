@@ -1,6 +1,5 @@
-//! Where a case takes place: the registry, its caches and the wire over one back end, in the test's own
-//! process and on a real socket, so that a case can send HTTP requests and also write to storage directly. It has no
-//! case.
+//! `Site`: the server of a conformance test. The registry, its caches and the HTTP router run in the process of the
+//! test over one back end, on a real socket, so that a test can send HTTP requests and also write to storage directly.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -23,12 +22,12 @@ use super::watching::Watching;
 use crate::harness::{PATIENCE, Protocol, Scrape, Wire, full, request};
 use crate::storage::Backend;
 
-/// The collection that most cases use: plain data, no defaults, no status.
+/// The collection that most tests use: its objects have no defaults and no status.
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A server of the suite.
 pub(crate) struct Site {
-    /// The back end, and what can go wrong with it.
+    /// The back end, with fault injection.
     pub(crate) storage: Arc<Faults>,
     pub(crate) address: SocketAddr,
     wire: HttpConfig,
@@ -37,7 +36,7 @@ pub(crate) struct Site {
     _backend: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// An answer of the wire.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) code: u16,
@@ -46,7 +45,7 @@ pub(crate) struct Response {
 }
 
 impl Site {
-    /// One over a back end of its own.
+    /// Starts a server over a new back end.
     pub(crate) async fn start<B: Backend + 'static>() -> Self {
         let backend = B::start().await;
         let storage = Faults::over(backend.storage());
@@ -55,7 +54,7 @@ impl Site {
         site
     }
 
-    /// Another one over the same storage, as a second replica or after a restart.
+    /// Starts another server over the same storage, as a second replica or after a restart.
     pub(crate) async fn replica(&self) -> Self {
         let storage = Faults::over(self.storage.inner());
         Self::over(storage, CacherConfig::default()).await
@@ -86,22 +85,22 @@ impl Site {
         }
     }
 
-    /// Begins to drain, as SIGTERM does: watches end.
+    /// Begins the shutdown, as SIGTERM does: watches end.
     pub(crate) fn drain(&self) {
         self.wire.connections.cancel();
     }
 
-    /// Stops the tasks of the caches, while the wire goes on.
+    /// Stops the tasks of the caches; the HTTP server continues.
     pub(crate) fn stop_caches(&self) {
         self.tasks.cancel();
     }
 
-    /// A connection of its own.
+    /// Opens a connection.
     pub(crate) async fn connect(&self, protocol: Protocol) -> Wire {
         Wire::plain(self.address, protocol).await
     }
 
-    /// Sends a request on a connection of its own and reads the whole answer.
+    /// Sends a request over a new connection and reads the complete response.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -138,7 +137,7 @@ impl Site {
         Scrape::parse(std::str::from_utf8(&answer.body).expect("text"))
     }
 
-    /// A patch: `merge`, `json` or `strategic-merge`.
+    /// Sends a patch of type `merge`, `json` or `strategic-merge`.
     pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> Response {
         let media = format!("application/{kind}-patch+json");
         let headers = [("content-type", media.as_str())];
@@ -146,7 +145,7 @@ impl Site {
             .await
     }
 
-    /// A delete with options in its body; `null` sends none.
+    /// Sends a DELETE with options in its body; `null` sends no body.
     pub(crate) async fn delete(&self, path: &str, options: &Value) -> Response {
         let body = match options {
             Value::Null => String::new(),
@@ -155,12 +154,12 @@ impl Site {
         self.send(Method::DELETE, path, &JSON, &body).await
     }
 
-    /// Creates a config map in `default`, which must work; what the server made of it.
+    /// Creates a config map in `default`, which must succeed, and returns it.
     pub(crate) async fn make(&self, name: &str, labels: Value) -> Value {
         self.post(MAPS, &map(name, labels)).await.ok(201)
     }
 
-    /// Changes the data of a config map in `default`; what it is now.
+    /// Changes the data of a config map in `default` and returns it.
     pub(crate) async fn change(&self, name: &str) -> Value {
         let stamp = self.storage.current_revision().await.expect("it answers");
         let body = json!({"data": {"stamp": stamp.to_string()}});
@@ -174,7 +173,7 @@ impl Site {
         self.delete(&path, &Value::Null).await.ok(200);
     }
 
-    /// Waits until the cache of config maps has a state, and all that was written.
+    /// Waits until the cache of config maps has all writes.
     pub(crate) async fn settle(&self) {
         self.get("/api/v1/configmaps").await.ok(200);
     }
@@ -190,13 +189,13 @@ impl Site {
         Watching::new(wire, response.into_body())
     }
 
-    /// Where storage is.
+    /// Returns the revision of storage.
     pub(crate) async fn revision(&self) -> u64 {
         let revision = self.storage.current_revision().await;
         revision.expect("it answers").get()
     }
 
-    /// Writes past the server.
+    /// Writes to storage directly.
     pub(crate) async fn store(&self, key: &str, value: &str) -> ResourceVersion {
         let key = StorageKey::new(key).expect("a key");
         let (stored, _) = self.storage.inner().get(&key).await.expect("it answers");
@@ -222,7 +221,7 @@ impl Site {
         self.store(&key, &pod.to_string()).await;
     }
 
-    /// Deletes past the server.
+    /// Deletes from storage directly.
     pub(crate) async fn unstore(&self, key: &str) -> ResourceVersion {
         let key = StorageKey::new(key).expect("a key");
         let (stored, _) = self.storage.inner().get(&key).await.expect("it answers");
@@ -233,14 +232,14 @@ impl Site {
         }
     }
 
-    /// The value stored at a key, as JSON.
+    /// Returns the stored value at a key, as JSON.
     pub(crate) async fn stored(&self, key: &str) -> Option<Value> {
         let key = StorageKey::new(key).expect("a key");
         let (stored, _) = self.storage.inner().get(&key).await.expect("it answers");
         stored.map(|s| serde_json::from_slice(&s.value).expect("stored JSON"))
     }
 
-    /// Forgets history up to `at`.
+    /// Compacts history up to `at`.
     pub(crate) async fn compact(&self, at: u64) {
         let at = ResourceVersion::new(at);
         self.storage.compact(at).await.expect("it compacts");
@@ -268,7 +267,7 @@ impl Drop for Site {
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
-/// A config map.
+/// Returns a config map.
 pub(crate) fn map(name: &str, labels: Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -276,7 +275,7 @@ pub(crate) fn map(name: &str, labels: Value) -> Value {
     })
 }
 
-/// A pod on a node.
+/// Returns a pod on a node.
 pub(crate) fn pod(name: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -284,14 +283,14 @@ pub(crate) fn pod(name: &str, node: &str) -> Value {
     })
 }
 
-/// The version of an object or a list.
+/// Returns the version of an object or a list.
 pub(crate) fn version(of: &Value) -> u64 {
     let version = of["metadata"]["resourceVersion"].as_str();
     let version = version.unwrap_or_else(|| panic!("no version: {of}"));
     version.parse().expect("a number")
 }
 
-/// The names in a list, in its order.
+/// Returns the names in a list, in order.
 pub(crate) fn names(list: &Value) -> Vec<&str> {
     let items = list["items"].as_array();
     let items = items.unwrap_or_else(|| panic!("no list: {list}"));
@@ -307,14 +306,14 @@ impl Response {
             .unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
     }
 
-    /// The body, of an answer with this code.
+    /// Asserts the status code and returns the body.
     pub(crate) fn ok(&self, code: u16) -> Value {
         let body = self.json();
         assert_eq!(self.code, code, "{body}");
         body
     }
 
-    /// The Status, of a failure with this code and reason; it must be whole, and its headers agree.
+    /// Asserts a failure with this code and reason, a complete Status and matching headers; returns the Status.
     pub(crate) fn failure(&self, code: u16, reason: &str) -> Value {
         let status = self.json();
         assert_eq!(self.code, code, "{status}");
@@ -327,7 +326,7 @@ impl Response {
     }
 }
 
-/// Asserts that `status` is a whole failure of this code and reason.
+/// Asserts that `status` is a complete failure with this code and reason.
 pub(crate) fn is_failure(status: &Value, code: u16, reason: &str) {
     assert_eq!(status["kind"], "Status", "{status}");
     assert_eq!(status["apiVersion"], "v1", "{status}");
@@ -338,7 +337,7 @@ pub(crate) fn is_failure(status: &Value, code: u16, reason: &str) {
     assert!(status["metadata"].is_object(), "{status}");
 }
 
-/// `reason field` of each cause of a Status.
+/// Returns `reason field` of each cause of a Status.
 pub(crate) fn causes(status: &Value) -> Vec<String> {
     let causes = status["details"]["causes"].as_array();
     let causes = causes.unwrap_or_else(|| panic!("no causes: {status}"));

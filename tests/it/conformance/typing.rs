@@ -1,5 +1,4 @@
-//! Bodies that are not quite what their kind is: unknown members, members given twice, values of other
-//! types, by every way of writing.
+//! Tests of bodies with unknown members, duplicate members and values of wrong types, in each kind of write.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -8,7 +7,7 @@ use super::site::{MAPS, Response, Site};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// A deployment with two members that there are not and one that is given twice.
+/// Returns a deployment with two unknown members and a duplicate one.
 fn mistaken(name: &str) -> String {
     format!(
         r#"{{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {{"name": "{name}"}},
@@ -31,7 +30,7 @@ const MISTAKES: [&str; 3] = [
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
-/// The texts of the Warning headers, unquoted.
+/// Returns the texts of the Warning headers, unquoted.
 fn warnings(answer: &Response) -> Vec<String> {
     let values = answer.headers.get_all("warning").iter();
     let text = |value: &http::HeaderValue| {
@@ -46,7 +45,7 @@ fn warnings(answer: &Response) -> Vec<String> {
 }
 
 pub(crate) async fn wc_212_field_validation_ignores_warns_or_rejects(site: &Site) {
-    // Nothing said is Warn.
+    // The default is Warn.
     for (name, query) in [("a", ""), ("b", "?fieldValidation=Warn")] {
         let path = format!("{DEPLOYMENTS}{query}");
         let answer = site.send(Method::POST, &path, &JSON, &mistaken(name)).await;
@@ -78,7 +77,7 @@ pub(crate) async fn wc_212_field_validation_ignores_warns_or_rejects(site: &Site
     let path = format!("{DEPLOYMENTS}/a{strict}");
     let refused = site.send(Method::PUT, &path, &JSON, &mistaken("a")).await;
     assert_eq!(refused.failure(400, "BadRequest")["message"], received);
-    // YAML has the same mistakes, and no mistakes are none.
+    // YAML has the same warnings; a correct body has none.
     let yaml = [("content-type", "application/yaml")];
     let maps = format!("{MAPS}{strict}");
     let refused = site
@@ -115,7 +114,7 @@ pub(crate) async fn wc_212_field_validation_ignores_warns_or_rejects(site: &Site
     other.failure(422, "Invalid");
 }
 
-/// What a patch makes of an object is an object of its kind again.
+/// The result of a patch is decoded as an object of its kind.
 pub(crate) async fn patched_objects_are_decoded_as_their_kind(site: &Site) {
     site.send(Method::POST, DEPLOYMENTS, &JSON, &mistaken("a"))
         .await
@@ -165,8 +164,8 @@ pub(crate) async fn patched_objects_are_decoded_as_their_kind(site: &Site) {
                 .await
                 .failure(422, "Invalid");
             let message = status["message"].as_str().unwrap_or_default();
-            // Only a strategic merge patch converts untyped values; what fits an integer there and is too large
-            // is left to the JSON decoder.
+            // Only a strategic merge patch converts untyped values. Numbers that are too large for an integer are left
+            // to the JSON decoder.
             let expected = match (kind, value.is_f64(), value.is_number()) {
                 ("strategic-merge", true, _) => "cannot convert float64 to int32",
                 ("strategic-merge", _, false) => "unrecognized type: int32",
@@ -175,7 +174,7 @@ pub(crate) async fn patched_objects_are_decoded_as_their_kind(site: &Site) {
             assert!(message.ends_with(expected), "{kind} {value}: {message}");
         }
     }
-    // Members that the patch itself gives twice.
+    // Duplicate members of the patch itself.
     let merge = [("content-type", "application/merge-patch+json")];
     let twice = r#"{"spec": {"paused": true, "paused": false}}"#;
     let answer = site.send(Method::PATCH, &path, &merge, twice).await;
@@ -189,7 +188,7 @@ pub(crate) async fn patched_objects_are_decoded_as_their_kind(site: &Site) {
         message.ends_with(r#"strict decoding error: duplicate field "spec.paused""#),
         "{message}"
     );
-    // A part of an object that is of another kind is read as that.
+    // The body of a subresource with its own kind is decoded as that kind.
     let scale = format!("{path}/scale?fieldValidation=Strict");
     let answer = site
         .patch(&scale, "merge", &json!({"spec": {"replicas": 5}}))

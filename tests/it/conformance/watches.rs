@@ -1,4 +1,4 @@
-//! WC-120 to WC-139: the events of watches, and where they begin and end.
+//! WC-120 to WC-139: the events of watches, and where watches begin and end.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::site::{MAPS, Site, is_failure, version};
 use super::watching::word;
 use crate::harness::{Protocol, full, request};
 
-/// Everything after the present.
+/// Returns a path that watches the changes after the present version.
 async fn from_now(site: &Site, path: &str) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
     format!("{path}{separator}resourceVersion={}", site.revision().await)
@@ -44,7 +44,7 @@ pub(crate) async fn wc_120_to_124_events_follow_the_selection(site: &Site) {
         "DELETED a",
     ];
     assert_eq!(words, expected);
-    // It leaves as it was, at the version at which it left.
+    // The last matching state, with the version of the change.
     let mut received = events[2]["object"].clone();
     assert_eq!(version(&received), version(&left));
     received["metadata"]["resourceVersion"] = inside["metadata"]["resourceVersion"].clone();
@@ -62,7 +62,7 @@ pub(crate) async fn wc_128_129_130_a_watch_before_the_start_of_history_is_one_er
     }
     let now = site.revision().await;
     site.compact(now).await;
-    // A cache that begins after the compaction.
+    // A cache that was filled after the compaction.
     let fresh = site.replica().await;
     let list = fresh.get(MAPS).await.ok(200);
     assert_eq!(version(&list), now);
@@ -80,7 +80,7 @@ pub(crate) async fn wc_128_129_130_a_watch_before_the_start_of_history_is_one_er
     assert_eq!(frames[0]["type"], "ERROR");
     let status = &frames[0]["object"];
     is_failure(status, 410, "Expired");
-    // It names the version from which it could be served.
+    // The message has the oldest version that can be served.
     let message = status["message"].as_str().unwrap();
     assert_eq!(
         message,
@@ -159,7 +159,7 @@ pub(crate) async fn wc_134_fifty_watches_that_never_read_delay_no_other(site: &S
         let frames = reading.events(1).await.remove(0);
         assert_eq!(version(&frames["object"]), version(&made));
     }
-    // One of them reads after all: nothing is missing.
+    // One of them reads again and misses nothing.
     let (wire, body) = stuck.pop().unwrap();
     let mut late = super::watching::Watching::new(wire, body.into_body());
     assert_eq!(late.events(300).await.len(), 300);

@@ -1,6 +1,5 @@
-//! `Watching`: a watch over HTTP, read frame by frame, that checks as it reads what must hold of every
-//! watch: versions never go back, no version of an object comes twice, no event is at or before a
-//! bookmark. It holds no case.
+//! `Watching`: a watch over HTTP that checks the rules of every watch as it reads: versions never decrease, no version
+//! of an object is sent twice, and no event is at or before a bookmark.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use tokio::time::timeout;
 use super::site::version;
 use crate::harness::{PATIENCE, Wire};
 
-/// How long a watch that has nothing to say is listened to.
+/// How long a test waits to conclude that a watch sends nothing.
 const SILENCE: Duration = Duration::from_millis(300);
 
 pub(crate) struct Watching {
@@ -38,7 +37,7 @@ impl Watching {
         }
     }
 
-    /// The next frame; `None` when the body has ended.
+    /// Returns the next frame; `None` at the end of the body.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         let next = timeout(PATIENCE, self.read()).await;
         next.expect("the watch has something to say")
@@ -66,7 +65,7 @@ impl Watching {
         }
     }
 
-    /// The initial state may come in any order of versions; what follows may not.
+    /// The versions of initial events may be in any order; those of later events increase.
     fn check(&mut self, frame: &Value) {
         if frame["type"] == "ERROR" {
             return;
@@ -91,7 +90,7 @@ impl Watching {
         self.position = self.position.max(at);
     }
 
-    /// The next `count` frames that are no bookmarks.
+    /// Returns the next `count` frames that are not bookmarks.
     pub(crate) async fn events(&mut self, count: usize) -> Vec<Value> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -104,19 +103,19 @@ impl Watching {
         events
     }
 
-    /// `TYPE name` of the next `count` frames that are no bookmarks.
+    /// Returns `TYPE name` of the next `count` frames that are not bookmarks.
     pub(crate) async fn words(&mut self, count: usize) -> Vec<String> {
         self.events(count).await.iter().map(word).collect()
     }
 
-    /// Asserts that there is nothing to say for a moment.
+    /// Asserts that the watch sends nothing for a moment.
     pub(crate) async fn is_silent(&mut self) {
         if let Ok(said) = timeout(SILENCE, self.read()).await {
             panic!("not silent: {said:?}");
         }
     }
 
-    /// The frames up to the end of the body.
+    /// Returns the frames up to the end of the body.
     pub(crate) async fn rest(&mut self) -> Vec<Value> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
@@ -125,13 +124,13 @@ impl Watching {
         frames
     }
 
-    /// The version that the client would resume from.
+    /// Returns the version from which a client would resume.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 }
 
-/// `TYPE name`, `BOOKMARK`, `BOOKMARK end`.
+/// Returns `TYPE name`, `BOOKMARK` or `BOOKMARK end`.
 pub(crate) fn word(frame: &Value) -> String {
     let kind = frame["type"].as_str().expect("a type");
     let metadata = &frame["object"]["metadata"];

@@ -1,4 +1,4 @@
-//! WC-200 to WC-218: what is on the wire.
+//! WC-200 to WC-218: encodings, headers and status codes.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(crate) async fn wc_202_timeout_seconds_ends_a_watch(site: &Site) {
     let answer = site.get(&format!("{MAPS}?watch=1&timeoutSeconds=3")).await;
     let lasted = begun.elapsed();
     assert_eq!((answer.code, answer.body.len()), (200, 0), "no ERROR");
-    // Without the parameter a watch lasts longer than the test waits.
+    // Without the parameter a watch lasts longer than the time limit of the test.
     assert!(lasted >= Duration::from_millis(2900), "{lasted:?}");
 }
 
@@ -108,7 +108,7 @@ pub(crate) async fn wc_204_metadata_only_is_metadata_only(site: &Site) {
     assert_eq!(object, expected);
 }
 
-pub(crate) async fn wc_205_formats_that_are_not_spoken_are_refused(site: &Site) {
+pub(crate) async fn wc_205_unsupported_media_types_are_406_or_415(site: &Site) {
     for path in [MAPS.to_owned(), format!("{MAPS}?watch=1")] {
         let answer = get_as(site, &path, &[("accept", "text/html")]).await;
         answer.failure(406, "NotAcceptable");
@@ -119,7 +119,7 @@ pub(crate) async fn wc_205_formats_that_are_not_spoken_are_refused(site: &Site) 
         &[("accept", "application/yaml")],
     )
     .await;
-    // A watch is not, its refusal can be.
+    // A watch cannot be in YAML; its error could be.
     assert_eq!(yaml.code, 406, "{yaml:?}");
     let text = String::from_utf8_lossy(&yaml.body);
     assert!(text.contains("reason: NotAcceptable"), "{text}");
@@ -160,7 +160,7 @@ pub(crate) async fn wc_206_207_large_lists_are_compressed_if_the_client_accepts_
         .read_to_end(&mut unpacked)
         .unwrap();
     assert_eq!(unpacked, plain.body, "the same bytes");
-    // As an encoder that holds the whole list would write it.
+    // The expected bytes: the list encoded as a whole.
     let text = std::str::from_utf8(&plain.body).unwrap();
     let list = plain.json();
     let head = format!(
@@ -173,8 +173,8 @@ pub(crate) async fn wc_206_207_large_lists_are_compressed_if_the_client_accepts_
 }
 
 pub(crate) async fn wc_215_a_body_beyond_3_mib_is_too_large(site: &Site) {
-    // Only announced: this site is served without what the program adds for clients that are still sending
-    // when they are refused. `unread` tests that.
+    // Only the Content-Length exceeds the limit. This server lacks the program's handling of clients that are still
+    // sending when a request is refused; `unread` tests it.
     let length = ((3 << 20) + 1).to_string();
     let headers = [
         ("content-type", "application/json"),
@@ -268,7 +268,7 @@ pub(crate) async fn wc_217_218_every_error_body_is_a_complete_status(site: &Site
         if answer.code != code {
             panic!("{method} {path} {body}: {answer:?}");
         }
-        // Which also compares Retry-After with the Status.
+        // This also compares Retry-After with the Status.
         answer.failure(code, reason);
     }
 }

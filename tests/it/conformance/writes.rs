@@ -116,7 +116,7 @@ pub(crate) async fn wc_027_a_get_at_the_latest_version_waits_for_it(site: &Site)
     assert_eq!(got.ok(200), changed);
 }
 
-pub(crate) async fn wc_028_a_get_far_ahead_is_a_timeout_that_says_why(site: &Site) {
+pub(crate) async fn wc_028_a_get_of_the_future_is_a_timeout_with_a_cause(site: &Site) {
     site.make("a", json!({})).await;
     site.settle().await;
     let ahead = site.revision().await + 1000;
@@ -167,7 +167,7 @@ pub(crate) async fn wc_040_a_put_of_a_missing_object_is_not_found_or_creates(sit
     let path = format!("{LEASES}/l");
     let made = site.put(&path, &lease).await.ok(201);
     assert_eq!(made["spec"]["holderIdentity"], "me");
-    // Another writer is faster: the put is then an update of the existing object, or a conflict.
+    // If another writer creates the object first, the PUT is an update of that object, or a conflict.
     let mut other = made.clone();
     other["metadata"] = json!({"name": "m", "namespace": "default", "uid": "u"});
     let before = Before::Put("/leases/default/m".into(), other.to_string());
@@ -244,7 +244,7 @@ pub(crate) async fn wc_046_048_an_update_from_a_stale_cache_applies_to_the_store
         .await
         .ok(200);
     assert_eq!(written["data"]["theirs"], "1", "{written}");
-    // To the cache this changes nothing; to storage it does.
+    // This patch changes nothing of the cached object, but it changes the stored one.
     let back = json!({"data": {"theirs": null, "ours": null}});
     let written = site.patch(A, "merge", &back).await.ok(200);
     assert!(written["data"]["theirs"].is_null(), "{written}");
@@ -258,7 +258,7 @@ pub(crate) async fn wc_047_a_rejection_based_on_a_stale_cache_is_retried(site: &
     site.settle().await;
     site.storage.freeze(true);
     let changed = site.change("a").await;
-    // The cache has the version before; the test in this patch fails there and holds in storage.
+    // The cache has the previous version: the test in this patch fails there and succeeds in storage.
     let stamp = &changed["data"]["stamp"];
     let patch = json!([
         {"op": "test", "path": "/data/stamp", "value": stamp},

@@ -1,5 +1,5 @@
-//! The controllers of the real binary as kubectl and kube-rs see them, on both back ends: cascading
-//! deletes, namespaces that wait, and two servers on one etcd.
+//! Tests of the controllers with the real program, kubectl and kube-rs, on both back ends: cascading deletes,
+//! namespaces in deletion, and two servers on one etcd.
 
 mod races;
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use self::races::{
     clients_that_finalize_a_namespace_concurrently_meet_no_conflict,
-    orphans_of_a_kind_that_was_defined_just_now_stay,
+    orphans_of_a_new_kind_are_not_deleted,
 };
 use crate::harness::{Kubectl, PATIENCE, Server, on_both};
 use crate::storage::etcd::EtcdProcess;
@@ -27,7 +27,7 @@ on_both!(|server| (server, &Kubectl::new(&server.kubeconfig())) => [
     jobs_are_deleted_with_orphan_policy_by_default,
     each_namespace_gets_its_default_objects,
     custom_resources_own_and_are_owned,
-    orphans_of_a_kind_that_was_defined_just_now_stay,
+    orphans_of_a_new_kind_are_not_deleted,
     volume_claims_in_use_are_protected,
     clients_that_finalize_a_namespace_concurrently_meet_no_conflict,
 ]);
@@ -56,7 +56,7 @@ fn owned_by(owner: &Value) -> Value {
     }])
 }
 
-/// A deployment with a replica set and two pods, as its controllers make them.
+/// Creates a deployment with a replica set and two pods, as its controllers do.
 async fn workload(kubectl: &Kubectl, name: &str) {
     let spec = json!({
         "replicas": 2,
@@ -80,7 +80,7 @@ async fn workload(kubectl: &Kubectl, name: &str) {
     }
 }
 
-/// What is there of a workload: `deployment.apps/x …`
+/// Returns the existing objects of a workload: `deployment.apps/x …`
 async fn left(kubectl: &Kubectl, name: &str) -> Vec<String> {
     let label = format!("app={name}");
     let args = ["get", "deploy,rs,po", "-o", "name", "-l", &label];
@@ -109,7 +109,7 @@ async fn deployments_are_deleted_in_cascades(_: &Server, kubectl: &Kubectl) {
     })
     .await;
 
-    // kubectl waits for the deployment, and the deployment for all that it owns.
+    // kubectl waits for the deployment, and the deployment for the objects that it owns.
     kubectl
         .run(&["delete", "deployment", "fg", "--cascade=foreground"])
         .await;
@@ -128,7 +128,7 @@ async fn deployments_are_deleted_in_cascades(_: &Server, kubectl: &Kubectl) {
     let set: Value = serde_json::from_str(&set).expect("JSON");
     let owners = &set["metadata"]["ownerReferences"];
     assert!(owners.as_array().is_none_or(Vec::is_empty), "{owners}");
-    // A cascade that begins later has ended: a deletion of the orphans would have happened before.
+    // A later cascade has ended, so the orphans would have been deleted by now.
     workload(kubectl, "later").await;
     kubectl.run(&["delete", "deployment", "later"]).await;
     until("the later cascade", async || {
@@ -227,7 +227,7 @@ async fn owners_and_dependents_of_a_client_in_rust(server: &Server, _: &Kubectl)
     assert_eq!(owners, ["b"]);
 }
 
-/// What one server deletes the other collects too: both do, and neither is in the other's way.
+/// Each server's controllers process the deletions of the other server. They do the same work without conflicts.
 #[tokio::test]
 async fn two_servers_on_one_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
@@ -256,9 +256,9 @@ async fn two_servers_on_one_etcd() {
     }
 }
 
-/// As in an environment that has an API server alone.
+/// As with an API server without a controller manager.
 #[tokio::test]
-async fn without_controllers_nothing_is_finished() {
+async fn without_controllers_no_deletion_completes() {
     let alone = [
         "--controllers=-namespace",
         "--disable-admission-plugins=ServiceAccount",
@@ -269,7 +269,7 @@ async fn without_controllers_nothing_is_finished() {
     kubectl.run(&["delete", "deployment", "x"]).await;
     kubectl.run(&["create", "namespace", "left"]).await;
     kubectl.run(&["delete", "ns", "left", "--wait=false"]).await;
-    // Each controller has a work queue with metrics: here none exists.
+    // Each controller has a work queue with metrics; here there are none.
     let usual = Server::start(&[]).await;
     let queues = async |server: &Server| {
         let kubectl = Kubectl::new(&server.kubeconfig());
@@ -335,7 +335,7 @@ async fn each_namespace_gets_its_default_objects(_: &Server, kubectl: &Kubectl) 
     .await;
 }
 
-/// By which a pod trusts the server; clients that have the kubeconfig know it.
+/// Pods verify the server with it.
 #[tokio::test]
 async fn the_root_certificate_is_published() {
     let server = Server::start(&["--controllers=*"]).await;
@@ -359,7 +359,7 @@ async fn the_root_certificate_is_published() {
     server.stop().await;
 }
 
-/// As an operator has it: its resource owns what it makes, and owns more of its own kind.
+/// As with an operator: its resource owns other objects and objects of its own kind.
 async fn custom_resources_own_and_are_owned(_: &Server, kubectl: &Kubectl) {
     let schema = json!({"openAPIV3Schema": {
         "type": "object", "x-kubernetes-preserve-unknown-fields": true,
@@ -410,7 +410,7 @@ async fn custom_resources_own_and_are_owned(_: &Server, kubectl: &Kubectl) {
     .await;
 }
 
-/// A claim is kept for the pods that use it, and a volume for its claim.
+/// A claim remains while a pod uses it, and a volume while its claim exists.
 async fn volume_claims_in_use_are_protected(_: &Server, kubectl: &Kubectl) {
     let finalizers = async |what: &str| {
         let args = ["get", what, "-o", "jsonpath={.metadata.finalizers}"];
@@ -434,7 +434,7 @@ async fn volume_claims_in_use_are_protected(_: &Server, kubectl: &Kubectl) {
     kubectl
         .run(&["delete", "pvc", "used", "--wait=false"])
         .await;
-    // The controller runs: it deletes the unused claim immediately.
+    // The controller is running: it deletes the unused claim immediately.
     kubectl.run(&["delete", "pvc", "unused"]).await;
     let claims = ["get", "pvc", "-o", "name"];
     assert_eq!(kubectl.run(&claims).await, "persistentvolumeclaim/used\n");
@@ -469,7 +469,7 @@ async fn volume_claims_in_use_are_protected(_: &Server, kubectl: &Kubectl) {
     };
     phase("Bound").await;
     kubectl.run(&["delete", "pv", "pv", "--wait=false"]).await;
-    // The controller has then examined the first volume.
+    // After this deletion the controller has examined the first volume too.
     kubectl.run(&["delete", "pv", "unused"]).await;
     assert_eq!(
         finalizers("pv/pv").await,
@@ -479,7 +479,7 @@ async fn volume_claims_in_use_are_protected(_: &Server, kubectl: &Kubectl) {
     kubectl
         .run(&["wait", "--for=delete", "pv/pv", "--timeout=30s"])
         .await;
-    // Who takes the finalizer from a living one gets it back.
+    // The controller restores the finalizer if a client removes it from a claim that is not being deleted.
     create(kubectl, &claim("bare")).await;
     let bare = r#"{"metadata":{"finalizers":null}}"#;
     kubectl

@@ -1,4 +1,4 @@
-//! What happens so soon after something else that a controller may not have heard of that yet.
+//! Tests of changes that follow each other so fast that a controller may not have received the first one.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use super::{client, create, map};
 use crate::harness::{Kubectl, PATIENCE, Protocol, Server};
 use crate::storage::etcd::EtcdProcess;
 
-/// A server that is still emptying a namespace must not touch the next one of that name, which another
-/// server has made already, nor what is in it.
+/// A server that is still deleting the content of a namespace must not affect a new namespace of the same name, which
+/// another server has created, or the objects in it.
 #[tokio::test]
 async fn a_recreated_namespace_survives_the_deletion_of_the_old_one() {
     const ROUNDS: usize = 20;
@@ -55,7 +55,7 @@ async fn a_recreated_namespace_survives_the_deletion_of_the_old_one() {
         let maps: Api<ConfigMap> = Api::namespaced(new.clone(), "phoenix");
         alive.clear();
         for name in ["a", "b", "c"] {
-            // A name that the old one had too.
+            // The old namespace had an object of this name too.
             let map = map(name, &[]);
             let made = maps.create(&creation, &map).await;
             alive.push(made.unwrap_or_else(|error| panic!("round {round}: {error}")));
@@ -75,7 +75,7 @@ async fn a_recreated_namespace_survives_the_deletion_of_the_old_one() {
     }
 }
 
-/// Waits until no work queue of the server has an item that waits or is worked on, ten times in a row.
+/// Waits until all work queues of the server are empty and idle, ten times in a row.
 async fn until_controllers_are_idle(client: &Client) {
     let started = Instant::now();
     let mut idle = 0;
@@ -98,8 +98,9 @@ async fn until_controllers_are_idle(client: &Client) {
     }
 }
 
-/// They were deleted in half of the runs: the owner's finalizer was removed before the collector watched their kind.
-pub(super) async fn orphans_of_a_kind_that_was_defined_just_now_stay(server: &Server, _: &Kubectl) {
+/// The orphans were deleted in half of the runs: the owner's finalizer was removed before the collector watched their
+/// kind.
+pub(super) async fn orphans_of_a_new_kind_are_not_deleted(server: &Server, _: &Kubectl) {
     let client = client(server).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
@@ -161,8 +162,8 @@ pub(super) async fn orphans_of_a_kind_that_was_defined_just_now_stay(server: &Se
     }
 }
 
-/// Of several clients that removed the last finalizer concurrently, all but one could get a 404 for a namespace
-/// that they had found, or a 409. Upstream deletes what is there, if anything is.
+/// When several clients removed the last finalizer concurrently, all but one could get a 404 for a namespace that they
+/// had read, or a 409. Upstream deletes the namespace if it exists.
 pub(super) async fn clients_that_finalize_a_namespace_concurrently_meet_no_conflict(
     server: &Server,
     kubectl: &Kubectl,
@@ -174,7 +175,7 @@ pub(super) async fn clients_that_finalize_a_namespace_concurrently_meet_no_confl
     }
     for round in 0..10 {
         let path = format!("/api/v1/namespaces/n{round}");
-        // This one is no controller's to remove.
+        // No controller removes this finalizer.
         let held = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("n{round}")},
             "spec": {"finalizers": ["example.com/held"]}});
         create(kubectl, &held).await;
@@ -192,7 +193,7 @@ pub(super) async fn clients_that_finalize_a_namespace_concurrently_meet_no_confl
         let waiting = tokio::time::timeout(PATIENCE, waiting).await;
         let mut namespace = waiting.expect("the controller is done");
         namespace["spec"]["finalizers"] = json!([]);
-        // One of this uid that is gone would be a conflict, as upstream.
+        // With the uid, a deleted namespace is a conflict, as upstream.
         namespace["metadata"].as_object_mut().unwrap().remove("uid");
         let (finalize, body) = (format!("{path}/finalize"), namespace.to_string());
         let finalizing = wires
@@ -201,7 +202,7 @@ pub(super) async fn clients_that_finalize_a_namespace_concurrently_meet_no_confl
         let answers = futures_util::future::join_all(finalizing).await;
         let codes: Vec<u16> = answers.iter().map(|a| a.status.as_u16()).collect();
         assert!(codes.contains(&200), "{codes:?}");
-        // Who came when it was gone finds nothing.
+        // A client that came after the deletion gets a 404.
         assert!(
             codes.iter().all(|code| [200, 404].contains(code)),
             "{codes:?}"

@@ -1,4 +1,4 @@
-//! What becomes of a conversion that fails, of the version that is stored, and who else asks for one.
+//! Tests of failing conversions, of the storage version, and of other components that need conversions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,8 +93,8 @@ pub(super) async fn a_failed_conversion_is_an_error(world: &mut World) {
     );
 }
 
-/// What is stored in one version is read when another is stored, and every write moves it there.
-pub(super) async fn the_stored_version_can_change(world: &mut World) {
+/// Objects that are stored in an old storage version can be read, and every write stores them in the new one.
+pub(super) async fn storage_version_can_change(world: &mut World) {
     let webhook = converter().await;
     world
         .define(&converted_foos("v1", webhook.client_config("/")))
@@ -108,7 +108,7 @@ pub(super) async fn the_stored_version_can_change(world: &mut World) {
     let (code, body) = world.patch(DEFINITION, "merge", &patch).await;
     assert_eq!(code, 200, "{body}");
     assert_eq!(body["status"]["storedVersions"], json!(["v1", "v2"]));
-    // Followed when writes are stored as v2, which the webhook is asked for as long as they are not.
+    // The webhook is called for writes until the new storage version is in effect.
     let written = world
         .until(&format!("{NEWER}/a"), |code, _| code == 200)
         .await;
@@ -158,8 +158,8 @@ pub(super) async fn the_stored_version_can_change(world: &mut World) {
     assert_eq!(code, 500, "{body}");
 }
 
-/// A request for one object does not wait for another client's list, only for the objects that are converted in the same
-/// call.
+/// A request for one object does not wait for another client's list, only for the objects that are converted in the
+/// same call.
 pub(super) async fn a_long_conversion_delays_no_other_request(world: &mut World) {
     let released = watch::Sender::new(false);
     let release = released.subscribe();
@@ -206,17 +206,17 @@ pub(super) async fn a_long_conversion_delays_no_other_request(world: &mut World)
     let listed = list["items"].as_array().unwrap().iter();
     let listed = listed.map(|item| item["metadata"]["name"].as_str().unwrap());
     assert_eq!(listed.collect::<Vec<_>>(), names);
-    // What was made for the get was not made again.
+    // The object that was converted for the get is not converted again.
     assert_eq!(reviewed(&webhook, before), [2, 1, 1]);
 }
 
-/// A webhook by its Service, and an admission webhook that is shown what it asked for.
+/// A conversion webhook that is configured by a Service, and an admission webhook that receives converted objects.
 pub(super) async fn services_and_admission(world: &mut World) {
     let webhook = Webhook::start_as("converter.default.svc", |asked| {
         Box::pin(async move { Reply::json(&answer(&asked)) })
     })
     .await;
-    // There is no network of pods here: what serves a Service is outside.
+    // The test has no pod network, so the Service has an external name.
     let service = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "converter"},
         "spec": {"type": "ExternalName", "externalName": "localhost"}});
     let (code, body) = world
@@ -245,7 +245,7 @@ pub(super) async fn services_and_admission(world: &mut World) {
     });
     let configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     assert_eq!(world.post(configurations, &configuration).await.0, 201);
-    // It is followed: at some time it judges.
+    // The webhook configuration takes effect after a short delay.
     for n in 0.. {
         let (code, body) = world.post(NEWER, &sized("v2", &format!("a{n}"), 13)).await;
         if code != 201 {

@@ -1,5 +1,5 @@
-//! Conversion webhooks that take a call and never answer: what goes need not be converted first, and what has
-//! to be keeps nothing else.
+//! Tests of conversion webhooks that accept a call and never respond: deletions that need no conversion are not
+//! delayed, and those that need one delay nothing else.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::harness::{Reply, Webhook};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// How long a review may take; what is over before that did not wait for one.
+/// The timeout of a conversion call. An operation that takes less did not wait for one.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A conversion webhook that does its work until it hangs.
+/// A conversion webhook that responds until `hang` is called.
 struct Hanging {
     webhook: Webhook,
     hangs: watch::Sender<bool>,
@@ -39,13 +39,13 @@ impl Hanging {
         Self { webhook, hangs }
     }
 
-    /// Defines foos that are stored as v1.
+    /// Defines foos with the storage version v1.
     async fn define(&self, world: &mut World) {
         let definition = converted_foos("v1", self.webhook.client_config("/"));
         world.define(&definition).await;
     }
 
-    /// Has foos stored as v2 from now on.
+    /// Changes the storage version to v2.
     async fn store_as_v2(&self, world: &mut World) {
         let definition = converted_foos("v2", self.webhook.client_config("/"));
         let patch = json!({"spec": {"versions": definition["spec"]["versions"]}});
@@ -62,15 +62,15 @@ impl Hanging {
         }
     }
 
-    /// From now on it does not answer.
+    /// Makes the webhook stop responding.
     fn hang(&self) -> usize {
         self.hangs.send_replace(true);
         self.webhook.asked().len()
     }
 }
 
-/// Objects that are stored in another version than the one that discovery prefers.
-pub(super) async fn a_namespace_goes_without_its_webhook(world: &mut World) {
+/// The objects are stored in another version than the preferred one of discovery.
+pub(super) async fn namespace_is_deleted_while_its_webhook_hangs(world: &mut World) {
     let hanging = Hanging::start().await;
     hanging.define(world).await;
     let (_, group) = world.get("/apis/example.com").await;
@@ -92,8 +92,8 @@ pub(super) async fn a_namespace_goes_without_its_webhook(world: &mut World) {
     );
 }
 
-/// Objects that have to be converted before they can be deleted hold back their own definition only.
-pub(super) async fn a_definition_goes_beside_one_whose_webhook_hangs(world: &mut World) {
+/// Objects that must be converted before their deletion delay only the deletion of their own definition.
+pub(super) async fn definition_is_deleted_while_the_webhook_of_another_hangs(world: &mut World) {
     let hanging = Hanging::start().await;
     hanging.define(world).await;
     assert_eq!(world.post(FOOS, &sized("v1", "old", 1)).await.0, 201);
@@ -129,9 +129,9 @@ pub(super) async fn a_definition_goes_beside_one_whose_webhook_hangs(world: &mut
     world.until(DEFINITION, |code, _| code == 404).await;
 }
 
-/// What an owner is in another version is nothing that its dependents need to know; and it holds back no other
-/// owner that waits for its own.
-pub(super) async fn garbage_is_found_without_a_webhook(world: &mut World) {
+/// Garbage collection does not need the converted owner, and an owner that waits for a conversion delays no other
+/// owner.
+pub(super) async fn garbage_collection_does_not_wait_for_a_webhook(world: &mut World) {
     let hanging = Hanging::start().await;
     hanging.define(world).await;
     let (code, owner) = world.post(FOOS, &sized("v1", "owner", 1)).await;
@@ -162,7 +162,7 @@ pub(super) async fn garbage_is_found_without_a_webhook(world: &mut World) {
     );
 }
 
-/// Who waits for a webhook is served by the one that takes its place.
+/// Requests that wait for a webhook use the webhook that replaces it.
 pub(super) async fn a_replaced_webhook_delays_no_request(world: &mut World) {
     let hanging = Hanging::start().await;
     hanging.define(world).await;

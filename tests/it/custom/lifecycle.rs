@@ -1,4 +1,4 @@
-//! A definition comes, is served, and goes with its objects.
+//! Tests of the creation and the deletion of definitions.
 
 use super::*;
 
@@ -29,7 +29,7 @@ pub(super) async fn an_established_definition_is_served(world: &mut World) {
     }
 }
 
-pub(super) async fn a_definition_goes_with_its_objects_and_comes_back_empty(world: &mut World) {
+pub(super) async fn recreated_definition_has_no_objects(world: &mut World) {
     world.define(&foos()).await;
     for n in 0..30 {
         let (code, body) = world.post(FOOS, &foo(&format!("f{n}"), json!({}))).await;
@@ -86,7 +86,7 @@ pub(super) async fn objects_outlive_their_server(world: &mut World) {
         servers = format!("--etcd-servers={}", etcd.url());
         args.extend(["--storage=etcd", servers.as_str()]);
     } else {
-        // A server of its own whose data this test keeps.
+        // A separate server, whose data directory the test retains.
         let server = Server::start_in(directory.path(), &[]).await;
         let mut first = World::start(server, None).await;
         first.define(&foos()).await;
@@ -96,17 +96,17 @@ pub(super) async fn objects_outlive_their_server(world: &mut World) {
     }
     let server = Server::start_in(directory.path(), &args).await;
     let mut next = World::start(server, None).await;
-    // The first request that it takes: it was not ready before it served what is defined.
+    // This is the first request: the server is ready only once it serves the stored definitions.
     let (code, got) = next.get(&format!("{FOOS}/a")).await;
     assert_eq!(code, 200, "{got}");
     assert_eq!(got["spec"], made["spec"]);
     next.server.stop().await;
 }
 
-/// Definitions are followed in storage: on etcd another server serves what this one took in.
-pub(super) async fn another_server_serves_it_too(world: &mut World) {
+/// The servers watch definitions in storage: with etcd, another server serves a definition of this one.
+pub(super) async fn definition_is_served_by_another_server(world: &mut World) {
     let Some(etcd) = &world.etcd else {
-        // The embedded store has one server; what it does alone is shown elsewhere.
+        // The embedded store has only one server; other tests cover it.
         world.define(&foos()).await;
         return;
     };

@@ -1,5 +1,5 @@
-//! Managed fields of custom resources whose versions a webhook converts: each entry has the field names of its
-//! own version, in which the objects are compared.
+//! Tests of managed fields of custom resources that a webhook converts: each entry has the field names of its version,
+//! and objects are compared in that version.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use super::*;
 use crate::harness::{Reply, Webhook};
 
 impl World {
-    /// Applies a foo named `a` in `version` as `manager`; `how` is added to the query.
+    /// Applies a foo named `a` in `version` as `manager`; `how` is appended to the query.
     async fn apply(
         &mut self,
         version: &str,
@@ -25,13 +25,13 @@ impl World {
     }
 }
 
-/// The path of the foo `a` in a version.
+/// Returns the path of the foo `a` in a version.
 fn path(version: &str, query: &str) -> String {
     let collection = if version == "v1" { FOOS } else { NEWER };
     format!("{collection}/a{query}")
 }
 
-/// Each manager with the version and the spec's fields of its entry, in order.
+/// Returns the manager, the version and the fields of the spec of each entry, in order.
 fn managers(object: &Value) -> Vec<(String, String, Value)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let entries = object["metadata"]["managedFields"].as_array();
@@ -48,8 +48,8 @@ fn manager(name: &str, version: &str, fields: Value) -> (String, String, Value) 
     (name.to_owned(), format!("example.com/{version}"), fields)
 }
 
-/// Entries of another version than the request's were compared with the object as it was, unconverted: another
-/// manager's value was overwritten without a conflict, and its entry still claimed the field.
+/// Entries of another version than the request's were compared with the unconverted object: the value of another
+/// manager was overwritten without a conflict, and its entry still had the field.
 pub(super) async fn fields_are_compared_in_the_version_of_each_manager(world: &mut World) {
     let webhook = converter().await;
     let definition = converted_foos("v1", webhook.client_config("/"));
@@ -58,7 +58,7 @@ pub(super) async fn fields_are_compared_in_the_version_of_each_manager(world: &m
     let newer = |size: i64| json!({"dimensions": {"size": size}});
     let (code, body) = world.apply("v1", "a", "", older).await;
     assert_eq!(code, 201, "{body}");
-    // The same value is no conflict, under whichever name.
+    // The same value is no conflict, even if the field has another name.
     let (code, body) = world.apply("v2", "b", "", newer(1)).await;
     assert_eq!(code, 200, "{body}");
     let both = [
@@ -66,7 +66,7 @@ pub(super) async fn fields_are_compared_in_the_version_of_each_manager(world: &m
         manager("b", "v2", json!({"f:dimensions": {"f:size": {}}})),
     ];
     assert_eq!(managers(&body), both);
-    // Another value is one, in the words of the other's version.
+    // Another value is a conflict, reported with the field name of the other manager's version.
     let (code, body) = world.apply("v2", "b", "", newer(2)).await;
     assert_eq!((code, &body["reason"]), (409, &json!("Conflict")), "{body}");
     let message = r#"Apply failed with 1 conflict: conflict with "a": .spec.size"#;
@@ -79,7 +79,7 @@ pub(super) async fn fields_are_compared_in_the_version_of_each_manager(world: &m
         manager("b", "v2", json!({"f:dimensions": {"f:size": {}}})),
     ];
     assert_eq!(managers(&body), forced);
-    // An update takes what it changes from the others, and nothing else.
+    // An update takes over only the fields that it changes.
     let patch = json!({"spec": {"color": "blue"}});
     let (code, body) = world
         .patch(&path("v2", "?fieldManager=c"), "merge", &patch)
@@ -95,7 +95,7 @@ pub(super) async fn fields_are_compared_in_the_version_of_each_manager(world: &m
         manager("d", "v1", json!({"f:size": {}})),
     ];
     assert_eq!(managers(&body), updated);
-    // A write that changes nothing asks for nothing and stores nothing.
+    // A write without changes calls no webhook and stores nothing.
     let (code, same) = world
         .patch(&path("v1", "?fieldManager=e"), "merge", &patch)
         .await;
@@ -108,7 +108,7 @@ pub(super) async fn a_field_released_in_another_version_is_removed(world: &mut W
     world.define(&definition).await;
     let all = json!({"size": 1, "color": "red"});
     assert_eq!(world.apply("v1", "a", "", all.clone()).await.0, 201);
-    // Applied as v1 before and as v2 now.
+    // The manager applied in v1 before and applies in v2 now.
     let (code, body) = world.apply("v2", "a", "", json!({"color": "red"})).await;
     assert_eq!(code, 200, "{body}");
     assert_eq!(body["spec"], json!({"color": "red"}));
@@ -118,7 +118,7 @@ pub(super) async fn a_field_released_in_another_version_is_removed(world: &mut W
         world.get(&path("v1", "")).await.1["spec"],
         json!({"color": "red"})
     );
-    // The fields of the other manager stay, under their name in the other version.
+    // The fields of the other manager remain, under their names in the other version.
     let newer = json!({"dimensions": {"size": 1}});
     assert_eq!(world.apply("v1", "a", "", all).await.0, 200);
     assert_eq!(world.apply("v2", "b", "", newer).await.0, 200);
@@ -135,8 +135,8 @@ pub(super) async fn a_field_released_in_another_version_is_removed(world: &mut W
     assert_eq!(managers(&body), left);
 }
 
-/// A version that is not served any more is still converted, as upstream; one that the definition does not have
-/// any more is not, and its managers go with the next write.
+/// Entries in a version that is no longer served are still converted, as upstream. Entries in a version that the
+/// definition no longer has are dropped with the next write.
 pub(super) async fn managers_of_a_version_that_is_removed_are_dropped(world: &mut World) {
     let webhook = converter().await;
     let mut definition = converted_foos("v1", webhook.client_config("/"));

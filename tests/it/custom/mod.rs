@@ -1,5 +1,5 @@
-//! Custom resources on the real binary, on the embedded store and on etcd, as kubectl, kube-rs and raw
-//! HTTP meet them.
+//! Tests of custom resources with the real program on the embedded store and on etcd, with kubectl, kube-rs and HTTP
+//! requests.
 
 mod conversions;
 mod hanging;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::harness::{Kubectl, PATIENCE, Protocol, Server, Wire};
 use crate::storage::etcd::EtcdProcess;
 
-/// A server with what its clients need.
+/// A server and its clients.
 struct World {
     server: Server,
     kubectl: Kubectl,
@@ -27,7 +27,7 @@ struct World {
     etcd: Option<EtcdProcess>,
 }
 
-/// Runs every case on both back ends.
+/// Runs every test on both back ends.
 macro_rules! on_both {
     ($($module:ident: [$($case:ident),* $(,)?]),* $(,)?) => {
         mod embedded {
@@ -53,48 +53,48 @@ macro_rules! on_both {
 on_both!(
     lifecycle: [
         an_established_definition_is_served,
-        a_definition_goes_with_its_objects_and_comes_back_empty,
+        recreated_definition_has_no_objects,
         objects_outlive_their_server,
-        another_server_serves_it_too,
+        definition_is_served_by_another_server,
     ],
     reading: [
         stored_objects_are_pruned_and_defaulted_by_the_present_schema,
         a_default_of_another_version_is_no_change,
-        a_watch_ends_when_its_definition_says_something_else,
-        a_watch_sees_its_definition_go,
-        a_definition_that_serves_nothing_goes_with_its_objects,
+        watch_ends_when_its_definition_changes,
+        watch_ends_after_the_deletion_of_its_definition,
+        definition_without_served_versions_is_deleted_with_its_objects,
         a_recreated_definition_survives_the_deletion_of_the_old_one,
     ],
     schemas: [
-        objects_are_filled_and_judged,
+        objects_are_defaulted_and_validated,
         unknown_fields_are_warned_about_or_rejected,
         an_object_that_a_stricter_schema_makes_invalid_can_be_updated,
-        definitions_are_judged,
-        rules_and_patterns_are_judged,
-        conversion_webhooks_are_judged,
-        kubectl_applies_again,
+        definitions_are_validated,
+        rules_and_patterns_are_validated,
+        conversion_webhook_clients_are_validated,
+        kubectl_applies_changes_repeatedly,
     ],
     versions: [
-        each_version_sees_the_others_objects,
-        tables_are_by_version,
+        each_version_lists_the_objects_of_the_others,
+        tables_have_the_columns_of_their_version,
     ],
     under_way: [
-        a_write_under_way_keeps_a_field_that_its_definition_gets,
-        a_write_under_way_is_stored_in_the_version_of_today,
-        a_create_under_way_does_not_outlive_its_definition,
-        a_create_under_way_is_refused_when_its_definition_goes,
-        what_a_definition_says_holds_once_it_is_answered,
+        write_in_flight_stores_a_field_that_is_added_to_its_schema,
+        write_in_flight_is_stored_in_the_new_storage_version,
+        create_in_flight_does_not_outlive_its_definition,
+        create_in_flight_fails_when_its_definition_is_deleted,
+        definition_applies_to_requests_after_its_response,
     ],
-    typed: [kube_speaks_every_version, kube_watches_every_version],
+    typed: [kube_rs_reads_and_writes_every_version, kube_rs_watches_every_version],
     webhooks: [
         each_version_has_its_own_form,
-        kubectl_speaks_every_version,
+        kubectl_reads_and_writes_every_version,
         watchers_share_converted_objects,
         fields_select_in_every_version,
     ],
     conversions: [
         a_failed_conversion_is_an_error,
-        the_stored_version_can_change,
+        storage_version_can_change,
         a_long_conversion_delays_no_other_request,
         services_and_admission,
     ],
@@ -105,9 +105,9 @@ on_both!(
         a_failed_conversion_fails_an_apply_and_keeps_the_managers_of_an_update,
     ],
     hanging: [
-        a_namespace_goes_without_its_webhook,
-        a_definition_goes_beside_one_whose_webhook_hangs,
-        garbage_is_found_without_a_webhook,
+        namespace_is_deleted_while_its_webhook_hangs,
+        definition_is_deleted_while_the_webhook_of_another_hangs,
+        garbage_collection_does_not_wait_for_a_webhook,
         a_replaced_webhook_delays_no_request,
     ],
     showing: [
@@ -167,7 +167,7 @@ impl World {
             .await
     }
 
-    /// Asks for `path` until the answer is as is_expected.
+    /// Repeats a GET of `path` until the response is as expected.
     async fn until(&mut self, path: &str, is_expected: impl Fn(u16, &Value) -> bool) -> Value {
         let asking = async {
             loop {
@@ -196,14 +196,14 @@ impl World {
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 
-/// The status of a condition; empty when there is none.
+/// Returns the status of a condition; an empty string if it is absent.
 fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
     let all = object["status"]["conditions"].as_array();
     let one = all.into_iter().flatten().find(|c| c["type"] == kind);
     one.and_then(|c| c["status"].as_str()).unwrap_or_default()
 }
 
-/// A definition of foos in one version, with a status.
+/// Returns a definition of foos with one version and a status.
 fn foos() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

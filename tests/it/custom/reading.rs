@@ -1,5 +1,4 @@
-//! What is stored outlives what its definition said when it was written: how it reads later, and what
-//! becomes of those who are reading it then.
+//! Tests of stored objects whose definition changes: how they are read later, and what happens to open watches.
 
 use http::Response;
 use http_body_util::BodyExt as _;
@@ -55,7 +54,7 @@ async fn change(world: &mut World, patch: &Value) {
     assert_eq!(code, 200, "{body}");
 }
 
-/// The schema of foos with a default, and without a place for unknown members.
+/// Returns a schema of foos with a default, which prunes unknown fields.
 fn stricter() -> Value {
     let mut definition = foos();
     let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
@@ -90,12 +89,12 @@ pub(super) async fn stored_objects_are_pruned_and_defaulted_by_the_present_schem
     );
     let events = watched(&mut world.wire, &format!("{FOOS}?watch=1&timeoutSeconds=1")).await;
     assert_eq!(events[0]["object"]["spec"], now);
-    // A version in the past is read in the same way.
+    // A list at an old version has the same form.
     let at = made["metadata"]["resourceVersion"].as_str().unwrap();
     let exact = format!("{FOOS}?resourceVersion={at}&resourceVersionMatch=Exact");
     let (code, list) = world.get(&exact).await;
     assert_eq!((code, &list["items"][0]["spec"]), (200, &now), "{list}");
-    // A write that changes nothing else keeps it, once.
+    // A write without other changes stores the pruned and defaulted object, once.
     let (code, kept) = world.put(&path, &got).await;
     assert_eq!((code, &kept["spec"]), (200, &now), "{kept}");
     assert_ne!(
@@ -113,8 +112,8 @@ pub(super) async fn stored_objects_are_pruned_and_defaulted_by_the_present_schem
     assert_eq!(stored["spec"], now, "it was stored so");
 }
 
-/// A default of the stored version that the client's version does not have is no change, or else a client that applies the
-/// existing object would write each time.
+/// A default of the storage version that the client's version does not have is not a change. Otherwise a client that
+/// applies the existing object would write each time.
 pub(super) async fn a_default_of_another_version_is_no_change(world: &mut World) {
     let mut definition = stricter();
     let stored = definition["spec"]["versions"][0].clone();
@@ -153,8 +152,8 @@ pub(super) async fn a_default_of_another_version_is_no_change(world: &mut World)
     );
 }
 
-/// As upstream: who watches sees objects in the form that was true when the watch began.
-pub(super) async fn a_watch_ends_when_its_definition_says_something_else(world: &mut World) {
+/// As upstream, a watch ends when its definition changes, because its events have the form of the old definition.
+pub(super) async fn watch_ends_when_its_definition_changes(world: &mut World) {
     world.define(&foos()).await;
     let at = version_of(world).await;
     let path = format!("{FOOS}?watch=1&timeoutSeconds=3600&resourceVersion={at}");
@@ -170,7 +169,7 @@ pub(super) async fn a_watch_ends_when_its_definition_says_something_else(world: 
     };
     let (events, ()) = tokio::join!(watched(&mut wire, &path), changing);
     assert_eq!(kinds(&events), [("ADDED", "a")], "{events:?}");
-    // It is resumed where it ended.
+    // The watch can be resumed where it ended.
     let last = events[0]["object"]["metadata"]["resourceVersion"]
         .as_str()
         .unwrap();
@@ -181,13 +180,13 @@ pub(super) async fn a_watch_ends_when_its_definition_says_something_else(world: 
     assert_eq!(events[0]["object"]["spec"]["size"], 7);
 }
 
-/// Its objects are deleted for all to see, and then the watch ends.
-pub(super) async fn a_watch_sees_its_definition_go(world: &mut World) {
+/// The watch receives the deletions of the objects and then ends.
+pub(super) async fn watch_ends_after_the_deletion_of_its_definition(world: &mut World) {
     let mut definition = foos();
     let mut older = definition["spec"]["versions"][0].clone();
     older["name"] = "v1alpha1".into();
     older["storage"] = false.into();
-    // What is served is not what is stored.
+    // The served version is not the storage version.
     definition["spec"]["versions"][0]["served"] = false.into();
     let both = json!([definition["spec"]["versions"][0], older]);
     definition["spec"]["versions"] = both;
@@ -212,7 +211,9 @@ pub(super) async fn a_watch_sees_its_definition_go(world: &mut World) {
     world.until(DEFINITION, |code, _| code == 404).await;
 }
 
-pub(super) async fn a_definition_that_serves_nothing_goes_with_its_objects(world: &mut World) {
+pub(super) async fn definition_without_served_versions_is_deleted_with_its_objects(
+    world: &mut World,
+) {
     world.define(&foos()).await;
     let mut held = foo("held", json!({}));
     held["metadata"]["finalizers"] = json!(["example.com/keeps"]);
@@ -238,7 +239,7 @@ pub(super) async fn a_definition_that_serves_nothing_goes_with_its_objects(world
             reason(now) == Some("InstanceDeletionInProgress".into())
         })
         .await;
-    // A finalizer holds one of them, whether it is served or not.
+    // A finalizer delays the deletion of an object, whether it is served or not.
     change(world, &served(true)).await;
     let left = |code, list: &Value| {
         code == 200
@@ -264,10 +265,10 @@ pub(super) async fn a_definition_that_serves_nothing_goes_with_its_objects(world
     assert_eq!((code, &list["items"]), (200, &json!([])), "{list}");
 }
 
-/// Once, what one server's cleanup had seen of a definition that was gone it did to the next of that name,
-/// which another server had just taken in: in 21 of 128 rounds that or its objects were lost.
+/// The clean-up of a deleted definition affected a new definition of the same name, which another server had just
+/// accepted: in 21 of 128 rounds the definition or its objects were lost.
 pub(super) async fn a_recreated_definition_survives_the_deletion_of_the_old_one(world: &mut World) {
-    // The embedded store has one server: it is at both ends.
+    // The embedded store has only one server, which takes both roles.
     let mut other = match &world.etcd {
         Some(etcd) => {
             let servers = format!("--etcd-servers={}", etcd.url());
@@ -277,7 +278,7 @@ pub(super) async fn a_recreated_definition_survives_the_deletion_of_the_old_one(
         None => None,
     };
     world.define(&foos()).await;
-    // The other server may have been the first to take it in and to say so.
+    // The other server may have accepted the definition first.
     world.until(FOOS, |code, _| code == 200).await;
     for round in 0..20 {
         for n in 0..3 {
@@ -297,7 +298,7 @@ pub(super) async fn a_recreated_definition_survives_the_deletion_of_the_old_one(
         while maker.post(FOOS, &foo("new", json!({}))).await.0 != 201 {
             assert!(began.elapsed() < PATIENCE, "{round}: it is not served");
         }
-        // Each server knows the new one, so each is through with the old one.
+        // Each server serves the new definition, so each has finished the clean-up of the old one.
         let new = format!("{FOOS}/new");
         world.until(&new, |code, _| code == 200).await;
         if let Some(other) = &mut other {

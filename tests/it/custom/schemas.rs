@@ -1,8 +1,8 @@
-//! What schemas make of objects, what they refuse, and what is refused of definitions themselves.
+//! Tests of schemas: pruning, defaults, validation of objects, and validation of the definitions themselves.
 
 use super::*;
 
-/// Foos whose specs have defaults, limits and rules.
+/// Returns foos whose specs have defaults, limits and rules.
 fn strict() -> Value {
     let mut definition = foos();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = json!({
@@ -27,7 +27,7 @@ fn strict() -> Value {
     definition
 }
 
-/// Field and message of each cause of a refusal.
+/// Returns the field and message of each cause.
 fn causes(status: &Value) -> Vec<(&str, &str)> {
     let causes = status["details"]["causes"].as_array();
     let causes = causes.unwrap_or_else(|| panic!("{status}"));
@@ -42,7 +42,7 @@ fn causes(status: &Value) -> Vec<(&str, &str)> {
         .collect()
 }
 
-pub(super) async fn objects_are_filled_and_judged(world: &mut World) {
+pub(super) async fn objects_are_defaulted_and_validated(world: &mut World) {
     world.define(&strict()).await;
     let given = json!({"color": "red", "unknown": 1, "parts": [{"name": "a", "x": 1}]});
     let (code, made) = world.post(FOOS, &foo("a", given)).await;
@@ -148,7 +148,7 @@ pub(super) async fn an_object_that_a_stricter_schema_makes_invalid_can_be_update
     let definition = format!("{DEFINITIONS}/foos.example.com");
     let (code, body) = world.patch(&definition, "merge", &patch).await;
     assert_eq!(code, 200, "{body}");
-    // It takes a moment until the new schema is served.
+    // The new schema takes effect after a short delay.
     let refused = async {
         while world
             .post(FOOS, &foo("b", json!({"color": "green"})))
@@ -178,7 +178,7 @@ pub(super) async fn an_object_that_a_stricter_schema_makes_invalid_can_be_update
     assert!(text.contains(r#""size":4"#), "{text}");
 }
 
-pub(super) async fn definitions_are_judged(world: &mut World) {
+pub(super) async fn definitions_are_validated(world: &mut World) {
     let schema = "/spec/versions/0/schema/openAPIV3Schema";
     let at = "spec.versions[0].schema.openAPIV3Schema";
     for (pointer, value, field, message) in [
@@ -295,7 +295,7 @@ pub(super) async fn definitions_are_judged(world: &mut World) {
     );
 }
 
-pub(super) async fn rules_and_patterns_are_judged(world: &mut World) {
+pub(super) async fn rules_and_patterns_are_validated(world: &mut World) {
     let with = |spec: Value| {
         let mut definition = foos();
         let version = &mut definition["spec"]["versions"][0];
@@ -342,7 +342,7 @@ pub(super) async fn rules_and_patterns_are_judged(world: &mut World) {
         ),
     ];
     assert_eq!(received, expected);
-    // Each pattern is one that may be had, and all together are too much.
+    // Each pattern alone is allowed; together they exceed the limit.
     let patterns = |each: &dyn Fn(usize) -> String| {
         let property = |n: usize| {
             (
@@ -362,7 +362,7 @@ pub(super) async fn rules_and_patterns_are_judged(world: &mut World) {
         message.contains("the patterns of the definition take more than"),
         "{message}"
     );
-    // The same one costs nothing more.
+    // Equal patterns are compiled once and count once.
     world
         .define(&patterns(&|_| "^[a-z]{1,63}$".to_owned()))
         .await;
@@ -370,8 +370,8 @@ pub(super) async fn rules_and_patterns_are_judged(world: &mut World) {
     assert_eq!(code, 422, "{body}");
 }
 
-/// Who cannot be asked is refused when it is named, and not when it is needed.
-pub(super) async fn conversion_webhooks_are_judged(world: &mut World) {
+/// An unusable webhook configuration is rejected when the definition is written, not at the first conversion.
+pub(super) async fn conversion_webhook_clients_are_validated(world: &mut World) {
     for (client, field, words) in [
         (json!({}), "", "exactly one of url or service is required"),
         (
@@ -397,9 +397,8 @@ pub(super) async fn conversion_webhooks_are_judged(world: &mut World) {
     }
 }
 
-/// Once, the documents said that a custom resource takes a strategic merge patch, by which kubectl then
-/// applied, in vain.
-pub(super) async fn kubectl_applies_again(world: &mut World) {
+/// OpenAPI listed strategic merge patch for custom resources, so kubectl used it to apply and failed.
+pub(super) async fn kubectl_applies_changes_repeatedly(world: &mut World) {
     world.define(&foos()).await;
     let kubectl = &world.kubectl;
     for (size, output) in [(1, "created"), (2, "configured"), (2, "unchanged")] {

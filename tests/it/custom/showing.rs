@@ -1,4 +1,4 @@
-//! How custom resources are found, shown, selected and written.
+//! Tests of discovery, Tables, field selectors and writes of custom resources.
 
 use super::*;
 
@@ -121,7 +121,7 @@ pub(super) async fn fields_select(world: &mut World) {
     assert_eq!(names(&list), ["c"]);
 }
 
-/// And WC-014, of which there is a test for built-ins.
+/// Also WC-014, which `conformance` tests for built-in types.
 pub(super) async fn wc_013_051_214_writes_keep_the_rules_of_custom_resources(world: &mut World) {
     world.define(&foos()).await;
     let body = foo("a", json!({"size": 1}));

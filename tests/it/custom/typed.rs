@@ -1,5 +1,5 @@
-//! Custom resources as kube-rs has them: types of two versions, between which a webhook converts, written and
-//! watched through either.
+//! Tests of custom resources with kube-rs: types of two versions, between which a webhook converts, written and watched
+//! in either version.
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -71,7 +71,7 @@ async fn client(world: &World) -> Client {
     Client::try_from(config.expect("a configuration")).expect("a client")
 }
 
-/// Defines crates in both versions, of which the older one is stored.
+/// Defines crates in both versions; the older one is the storage version.
 async fn define(client: &Client, webhook: &Webhook) {
     let crds = vec![v1::Crate::crd(), v2::Crate::crd()];
     let merged = merge_crds(crds, "v1").expect("they fit");
@@ -107,7 +107,7 @@ async fn next<T>(stream: &mut (impl Stream<Item = watcher::Result<T>> + Unpin)) 
     next.expect("it goes on").expect("no error")
 }
 
-pub(super) async fn kube_speaks_every_version(world: &mut World) {
+pub(super) async fn kube_rs_reads_and_writes_every_version(world: &mut World) {
     let webhook = Webhook::answering(|asked| Reply::json(&super::webhooks::answer(asked))).await;
     let client = client(world).await;
     define(&client, &webhook).await;
@@ -154,8 +154,8 @@ pub(super) async fn kube_speaks_every_version(world: &mut World) {
     assert!(gone.is_right(), "{gone:?}");
 }
 
-/// Both ways in which kube begins a watch, each in a version that is not stored and one that is.
-pub(super) async fn kube_watches_every_version(world: &mut World) {
+/// Both ways in which kube begins a watch, each in the storage version and in another one.
+pub(super) async fn kube_rs_watches_every_version(world: &mut World) {
     let webhook = Webhook::answering(|asked| Reply::json(&super::webhooks::answer(asked))).await;
     let client = client(world).await;
     define(&client, &webhook).await;

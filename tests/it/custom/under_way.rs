@@ -1,5 +1,5 @@
-//! Writes that are under way while their definition changes: an admission webhook holds them until the new
-//! definition is served. They come to what they would have come to, had they been sent then.
+//! Tests of writes that are in flight while their definition changes: an admission webhook delays them until the new
+//! definition is in effect. The result must be as if they had been sent after the change.
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::harness::{Reply, Response, Webhook, WebhookRequest};
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
-/// An admission webhook that keeps those waiting whose names begin with `held`.
+/// An admission webhook that delays requests for objects whose names begin with `held`.
 struct Holder {
     webhook: Webhook,
     released: watch::Sender<bool>,
 }
 
 impl Holder {
-    /// One that is asked about every foo from now on.
+    /// Starts a webhook that is called for every foo.
     async fn start(world: &mut World) -> Self {
         let released = watch::Sender::new(false);
         let release = released.subscribe();
@@ -58,7 +58,7 @@ impl Holder {
         Self { webhook, released }
     }
 
-    /// Waits until so many writes are held.
+    /// Waits until this many writes are delayed.
     async fn holds(&self, count: usize) {
         let names = || -> Vec<String> {
             let asked = self.webhook.asked().into_iter();
@@ -83,7 +83,7 @@ impl Holder {
     }
 }
 
-/// Sends a request on a connection of its own, when it is awaited.
+/// Returns a future that sends a request over its own connection.
 pub(super) async fn sending<'b>(
     world: &World,
     method: Method,
@@ -102,7 +102,7 @@ pub(super) async fn sending<'b>(
     }
 }
 
-/// A definition of foos that know so much.
+/// Returns a definition of foos whose spec has these properties.
 fn foos_with(properties: Value) -> Value {
     let mut definition = foos();
     let version = &mut definition["spec"]["versions"][0];
@@ -112,9 +112,9 @@ fn foos_with(properties: Value) -> Value {
     definition
 }
 
-/// A field that the definition has by the time the object is stored is stored, without a warning that it is unknown.
-/// (An apply with an undeclared field is rejected immediately.)
-pub(super) async fn a_write_under_way_keeps_a_field_that_its_definition_gets(world: &mut World) {
+/// A field that is added to the schema before the object is stored is stored, without a warning that it is unknown. (An
+/// apply with an undeclared field is rejected immediately.)
+pub(super) async fn write_in_flight_stores_a_field_that_is_added_to_its_schema(world: &mut World) {
     let text = json!({"type": "string"});
     world.define(&foos_with(json!({"color": text}))).await;
     let mut before = Vec::new();
@@ -125,7 +125,7 @@ pub(super) async fn a_write_under_way_keeps_a_field_that_its_definition_gets(wor
     }
     let holder = Holder::start(world).await;
     let spec = json!({"color": "red", "extra": "new"});
-    // By the old definition the replacement would change nothing.
+    // Under the old definition the replacement would change nothing.
     let mut replacement = before.remove(0);
     replacement["spec"] = spec.clone();
     let of = |name: &str| format!("{FOOS}/{name}");
@@ -172,8 +172,8 @@ pub(super) async fn a_write_under_way_keeps_a_field_that_its_definition_gets(wor
     }
 }
 
-/// What is written is stored in the version that is the stored one by then.
-pub(super) async fn a_write_under_way_is_stored_in_the_version_of_today(world: &mut World) {
+/// A write is stored in the storage version at the time when it is stored.
+pub(super) async fn write_in_flight_is_stored_in_the_new_storage_version(world: &mut World) {
     let converter = converter().await;
     let config = converter.client_config("/");
     world.define(&converted_foos("v1", config.clone())).await;
@@ -195,7 +195,7 @@ pub(super) async fn a_write_under_way_is_stored_in_the_version_of_today(world: &
             let probe = sized("v2", &format!("probe-{number}"), 1);
             let (code, made) = world.post(NEWER, &probe).await;
             assert_eq!(code, 201, "{made}");
-            // Once it is stored in that version, no request converts it.
+            // No request converts an object that is stored in the requested version.
             if converter.asked().len() == asked {
                 break;
             }
@@ -217,8 +217,8 @@ pub(super) async fn a_write_under_way_is_stored_in_the_version_of_today(world: &
     }
 }
 
-/// A create that was let in before its definition was deleted leaves nothing behind the definition.
-pub(super) async fn a_create_under_way_does_not_outlive_its_definition(world: &mut World) {
+/// A create that was admitted before its definition was deleted does not leave an object behind.
+pub(super) async fn create_in_flight_does_not_outlive_its_definition(world: &mut World) {
     world.define(&foos()).await;
     let holder = Holder::start(world).await;
     let body = foo("held", json!({}));
@@ -238,8 +238,8 @@ pub(super) async fn a_create_under_way_does_not_outlive_its_definition(world: &m
     assert_eq!((code, &list["items"]), (200, &json!([])), "{list}");
 }
 
-/// The same while the definition waits for its objects.
-pub(super) async fn a_create_under_way_is_refused_when_its_definition_goes(world: &mut World) {
+/// The same while the deletion of the definition waits for the deletion of its objects.
+pub(super) async fn create_in_flight_fails_when_its_definition_is_deleted(world: &mut World) {
     world.define(&foos()).await;
     let mut keeps = foo("keeps", json!({}));
     keeps["metadata"]["finalizers"] = json!(["example.com/keeps"]);
@@ -272,8 +272,8 @@ pub(super) async fn a_create_under_way_is_refused_when_its_definition_goes(world
     world.until(DEFINITION, |code, _| code == 404).await;
 }
 
-/// Who is answered that a definition is written finds its next request decided by it.
-pub(super) async fn what_a_definition_says_holds_once_it_is_answered(world: &mut World) {
+/// A definition is in effect for the next request of the client that has received the response to its write.
+pub(super) async fn definition_applies_to_requests_after_its_response(world: &mut World) {
     let text = json!({"type": "string"});
     let of = |field: &str| foos_with(json!({ field: text }));
     let (code, body) = world.post(DEFINITIONS, &of("f0")).await;

@@ -1,10 +1,10 @@
-//! Several versions of one resource, which say the same by another name.
+//! Tests of several versions of a resource that differ only in the name.
 
 use super::*;
 
 const OLDER: &str = "/apis/example.com/v1alpha1/namespaces/default/foos";
 
-/// Foos in two versions, of which `storage` is stored.
+/// Returns foos in two versions; `storage` is the storage version.
 fn two_versions(storage: &str) -> Value {
     let mut definition = foos();
     let version = definition["spec"]["versions"][0].clone();
@@ -21,7 +21,7 @@ fn two_versions(storage: &str) -> Value {
     definition
 }
 
-pub(super) async fn each_version_sees_the_others_objects(world: &mut World) {
+pub(super) async fn each_version_lists_the_objects_of_the_others(world: &mut World) {
     world.define(&two_versions("v1alpha1")).await;
     let (code, made) = world.post(FOOS, &foo("a", json!({"color": "red"}))).await;
     assert_eq!(
@@ -29,7 +29,7 @@ pub(super) async fn each_version_sees_the_others_objects(world: &mut World) {
         (201, &json!("example.com/v1")),
         "{made}"
     );
-    // Stored as v1alpha1 so far; what comes next is stored as v1, and both are there.
+    // One object is stored as v1alpha1; the next is stored as v1, and both can be read.
     let path = format!("{DEFINITIONS}/foos.example.com");
     let patch = json!({"spec": {"versions": two_versions("v1")["spec"]["versions"]}});
     let (code, body) = world.patch(&path, "merge", &patch).await;
@@ -93,8 +93,8 @@ pub(super) async fn each_version_sees_the_others_objects(world: &mut World) {
     );
 }
 
-/// Two watches of one event as Tables: each has its own version's columns.
-pub(super) async fn tables_are_by_version(world: &mut World) {
+/// Two watches of the same event as Tables: each has the columns of its version.
+pub(super) async fn tables_have_the_columns_of_their_version(world: &mut World) {
     world.define(&two_versions("v1")).await;
     world.post(FOOS, &foo("a", json!({"color": "red"}))).await;
     let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];

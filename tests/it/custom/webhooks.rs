@@ -1,4 +1,4 @@
-//! Versions that a webhook converts: a real one, over HTTPS. `v1` is flat where `v2` nests: `spec.size` is
+//! Tests of versions that a webhook converts over HTTPS. `v1` is flat where `v2` nests: `spec.size` is
 //! `spec.dimensions.size`.
 
 use super::*;
@@ -8,7 +8,7 @@ pub(super) const NEWER: &str = "/apis/example.com/v2/namespaces/default/foos";
 pub(super) const DEFINITION: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foos.example.com";
 
-/// Foos as v1 and v2, of which `storage` is stored, and `webhook` converts.
+/// Returns foos with v1 and v2; `storage` is the storage version, and the webhook of `client_config` converts.
 pub(super) fn converted_foos(storage: &str, client_config: Value) -> Value {
     let mut definition = foos();
     let integer = json!({"type": "integer"});
@@ -39,7 +39,7 @@ pub(super) fn converted_foos(storage: &str, client_config: Value) -> Value {
     definition
 }
 
-/// What the webhook makes of one object.
+/// Returns the conversion of one object.
 fn convert(object: &Value, to: &str) -> Value {
     let mut converted = object.clone();
     converted["apiVersion"] = to.into();
@@ -61,7 +61,7 @@ fn convert(object: &Value, to: &str) -> Value {
     converted
 }
 
-/// The answer to a review of objects that have a size.
+/// Returns the response to a ConversionReview of objects that have a size.
 pub(super) fn answer(asked: &WebhookRequest) -> Value {
     let request = &asked.body["request"];
     let to = request["desiredAPIVersion"].as_str().unwrap();
@@ -88,7 +88,7 @@ pub(super) fn sized(version: &str, name: &str, size: i64) -> Value {
     object
 }
 
-/// How many objects each review since the `from`th was about.
+/// Returns the number of objects in each review from the `from`th on.
 pub(super) fn reviewed(webhook: &Webhook, from: usize) -> Vec<usize> {
     let asked = webhook.asked().split_off(from);
     let count = |asked: &WebhookRequest| asked.body["request"]["objects"].as_array().unwrap().len();
@@ -109,7 +109,7 @@ pub(super) async fn watched(wire: &mut Wire, path: &str) -> Vec<Value> {
 
 pub(super) async fn each_version_has_its_own_form(world: &mut World) {
     let webhook = converter().await;
-    // Conversion trusts, and cleans paths, as admission does.
+    // Conversion webhooks trust certificates and clean paths as admission webhooks do.
     let client_config = json!({"url": webhook.url("//convert"), "caBundle": webhook.leaf_bundle()});
     let definition = converted_foos("v1", client_config);
     world.define(&definition).await;
@@ -196,7 +196,7 @@ pub(super) async fn each_version_has_its_own_form(world: &mut World) {
     assert_eq!(code, 404);
 }
 
-pub(super) async fn kubectl_speaks_every_version(world: &mut World) {
+pub(super) async fn kubectl_reads_and_writes_every_version(world: &mut World) {
     let webhook = converter().await;
     world
         .define(&converted_foos("v1", webhook.client_config("/")))
@@ -245,7 +245,7 @@ pub(super) async fn kubectl_speaks_every_version(world: &mut World) {
     assert!(refused.starts_with(begins), "{refused}");
 }
 
-/// Watchers of one event cost one call, and so do those that come later.
+/// All watchers of an event together cause one call, including those that connect later.
 pub(super) async fn watchers_share_converted_objects(world: &mut World) {
     let webhook = converter().await;
     world
@@ -303,7 +303,7 @@ pub(super) async fn watchers_share_converted_objects(world: &mut World) {
         "each event was converted once for {} watchers",
         received.len()
     );
-    // A Table, and the state.
+    // A watch of Tables, and a watch with initial events.
     assert_eq!(world.post(FOOS, &sized("v1", "b", 7)).await.0, 201);
     let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
     let path = format!("{NEWER}?watch=1&timeoutSeconds=1");
@@ -316,7 +316,7 @@ pub(super) async fn watchers_share_converted_objects(world: &mut World) {
     );
 }
 
-/// What an object is selected by is what it says in the version that is asked for.
+/// Field selectors apply to the fields of the requested version.
 pub(super) async fn fields_select_in_every_version(world: &mut World) {
     let webhook = converter().await;
     world
@@ -383,7 +383,7 @@ pub(super) async fn fields_select_in_every_version(world: &mut World) {
             ("DELETED", "c"),
         ];
         assert_eq!(received, expected, "{path}: {events:?}");
-        // What leaves leaves as it was last seen.
+        // A DELETED event has the last matching state.
         let spec = &events[0]["object"]["spec"];
         assert!(*spec == json!({"size": 1}) || *spec == json!({"dimensions": {"size": 1}}));
     }

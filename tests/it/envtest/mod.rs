@@ -1,5 +1,5 @@
-//! The programs of envtest: `watchet envtest-assets`, and the binary called as `etcd` and as
-//! `kube-apiserver` with the flags of each. The Go tests run them by controller-runtime itself.
+//! Tests of the programs of envtest: `watchet envtest-assets`, and the program called as `etcd` and as `kube-apiserver`
+//! with their flags. The Go tests run them with controller-runtime.
 
 mod outage;
 
@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 use crate::harness::{Identity, PATIENCE, Protocol, Response, Wire, command, signal};
 use crate::storage::etcd::EtcdProcess;
 
-/// A directory with the links, and whatever a test puts beside them.
+/// A directory with the links, and other files of a test.
 struct Assets {
     directory: tempfile::TempDir,
 }
 
-/// A running program of the directory. It is killed when this is dropped.
+/// A running program of the directory, killed when dropped.
 struct Process {
     child: Child,
     log: PathBuf,
@@ -34,7 +34,7 @@ fn free_port() -> u16 {
 }
 
 impl Assets {
-    /// Makes them by the command.
+    /// Creates the links with `watchet envtest-assets`.
     async fn make() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("assets");
@@ -145,7 +145,7 @@ impl Assets {
         server
     }
 
-    /// Makes what envtest puts into --cert-dir, but for the serving certificate; returns a client's.
+    /// Creates the files of envtest in --cert-dir, except the serving certificate; returns a client's identity.
     fn certificates(&self) -> Identity {
         let dir = self.path("certs");
         std::fs::create_dir(&dir).expect("a new directory");
@@ -177,7 +177,7 @@ impl Assets {
         Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes())
     }
 
-    /// A connection that trusts the certificate that the server made in --cert-dir.
+    /// Returns a connection that trusts the certificate that the server made in --cert-dir.
     async fn wire(&self, port: u16, identity: Option<&Identity>) -> Wire {
         use base64::Engine as _;
         let chain = std::fs::read_to_string(self.path("certs/apiserver.crt"));
@@ -197,7 +197,7 @@ impl Assets {
         let mut wire = self.wire(port, Some(identity)).await;
         let body = json!({"metadata": {"name": name}});
         let path = "/api/v1/namespaces/default/configmaps";
-        // The system namespaces are made while requests are served already.
+        // The server creates the system namespaces after it is ready.
         for _ in 0..500 {
             let answer = wire.post(path, &body).await;
             if answer.status == StatusCode::CREATED {
@@ -222,12 +222,12 @@ impl Process {
         ended.expect("its own child")
     }
 
-    /// Ends it with SIGKILL.
+    /// Ends the program with SIGKILL.
     async fn kill(mut self) {
         self.child.kill().await.expect("it runs");
     }
 
-    /// Ends it as envtest does.
+    /// Ends the program as envtest does.
     async fn stop(mut self) {
         signal(self.child.id().expect("it runs"), "TERM");
         let ended = self.wait().await;
@@ -335,7 +335,7 @@ async fn data_outlives_both_programs() {
         made["metadata"]["resourceVersion"]
     );
 
-    // One API server at a time uses the store.
+    // Only one API server at a time can use the store.
     let servers = format!("--etcd-servers={url}");
     let other_port = format!("--secure-port={}", free_port());
     let second = assets.run("kube-apiserver", &[&servers, &other_port]).await;
@@ -345,7 +345,7 @@ async fn data_outlives_both_programs() {
         "{error}"
     );
 
-    // One of another prefix has a store of its own.
+    // An API server with another prefix has its own store.
     let other_port = free_port();
     let other = assets
         .api_server_of_prefix(&url, other_port, "/other/keys")
@@ -386,7 +386,7 @@ async fn etcd_api_requests_are_not_implemented() {
             .unwrap()
             .contains(expected)
     );
-    // A second one cannot take the directory.
+    // A second etcd cannot lock the directory.
     let data_dir = format!("--data-dir={}", assets.path("etcd").display());
     let second = assets
         .run(

@@ -1,4 +1,4 @@
-//! The kube-apiserver of envtest without its etcd: it has no storage until etcd runs again.
+//! Tests of the kube-apiserver of envtest without its etcd: it has no storage until etcd runs again.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ async fn the_api_server_has_no_storage_without_its_etcd() {
             );
             assert_eq!(status["message"], message);
         }
-        // The watch cache still has what was there.
+        // The watch cache still has the objects.
         let cached = format!("{configmaps}?resourceVersion=0");
         let cached = wire.get(&cached).await.json();
         let names = cached["items"].as_array().expect("items");

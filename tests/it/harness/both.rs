@@ -1,10 +1,10 @@
-//! A server over each back end, for cases that must hold on both. No case is here.
+//! Runs tests on a server over each back end.
 
 use super::Server;
 use crate::storage::etcd::EtcdProcess;
 
-/// Makes two tests of each case, `embedded::CASE` and `etcd::CASE`, on a server of its own. What a case
-/// is given is said before it:
+/// Makes two tests of each function, `embedded::NAME` and `etcd::NAME`, each with its own server. The closure returns
+/// the arguments of the functions:
 ///
 /// ```ignore
 /// on_both!(|server| (server, &Kubectl::new(&server.kubeconfig())) => [a_case, another]);
@@ -32,14 +32,14 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// Runs a case on a server over the embedded store.
+/// Runs a test on a server over the embedded store.
 pub(crate) async fn on_embedded(case: impl AsyncFnOnce(&Server)) {
     let server = Server::start(&[]).await;
     case(&server).await;
     server.stop().await;
 }
 
-/// Runs a case on a server over an etcd of its own.
+/// Runs a test on a server over its own etcd.
 pub(crate) async fn on_etcd(case: impl AsyncFnOnce(&Server)) {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());

@@ -1,4 +1,4 @@
-//! The real kubectl as a fixture. No case is here.
+//! The real kubectl.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::PATIENCE;
 
-/// kubectl with a kubeconfig and a cache directory of its own.
+/// kubectl with its own kubeconfig and cache directory.
 pub(crate) struct Kubectl {
     binary: OsString,
     kubeconfig: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Kubectl {
     editor: Option<String>,
 }
 
-/// A kubectl that goes on, such as `get -w`. It is killed when this is dropped.
+/// A running kubectl, such as `get -w`, killed when dropped.
 pub(crate) struct Running {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -30,7 +30,7 @@ impl Kubectl {
         Self::of(binary, kubeconfig)
     }
 
-    /// The newest minor version that a distribution has.
+    /// Returns a kubectl of the newest minor version that a distribution has.
     pub(crate) fn newest(kubeconfig: &Path) -> Self {
         let binary = std::env::var_os("WATCHET_TEST_KUBECTL_NEWEST");
         let binary = binary.expect(
@@ -48,7 +48,7 @@ impl Kubectl {
         }
     }
 
-    /// The same with an editor for `kubectl edit` that replaces the first `from` of each line.
+    /// Returns the same kubectl with an editor for `kubectl edit` that replaces the first `from` of each line.
     pub(crate) fn editing(&self, from: &str, to: &str) -> Self {
         let mut kubectl = Self::of(self.binary.clone(), &self.kubeconfig);
         let script = kubectl.home.path().join("edit.sed");
@@ -68,29 +68,29 @@ impl Kubectl {
         command
     }
 
-    /// Runs it; its output, when it succeeds.
+    /// Runs a command that must succeed; returns its output.
     pub(crate) async fn run(&self, args: &[&str]) -> String {
         self.run_with(args, "").await
     }
 
-    /// Runs it with this input.
+    /// As [`Self::run`], with this input.
     pub(crate) async fn run_with(&self, args: &[&str], input: &str) -> String {
         self.try_with(args, input)
             .await
             .unwrap_or_else(|error| panic!("kubectl {args:?}: {error}"))
     }
 
-    /// Runs it; its output, or what it says on stderr if it fails.
+    /// Runs a command; returns its output, or its stderr if it fails.
     pub(crate) async fn try_run(&self, args: &[&str]) -> Result<String, String> {
         self.try_with(args, "").await
     }
 
-    /// Runs it to see it fail; what it says on stderr.
+    /// Runs a command that must fail; returns its stderr.
     pub(crate) async fn run_failing(&self, args: &[&str]) -> String {
         self.run_failing_with(args, "").await
     }
 
-    /// The same with this input.
+    /// As [`Self::run_failing`], with this input.
     pub(crate) async fn run_failing_with(&self, args: &[&str], input: &str) -> String {
         match self.try_with(args, input).await {
             Ok(output) => panic!("kubectl {args:?} succeeds: {output}"),
@@ -121,7 +121,7 @@ impl Kubectl {
         }
     }
 
-    /// Starts one whose lines are read as they come.
+    /// Starts a command whose lines are read as they arrive.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         let mut child = self
             .command(args)
@@ -138,14 +138,14 @@ impl Kubectl {
 }
 
 impl Running {
-    /// Its next line.
+    /// Returns the next line.
     pub(crate) async fn line(&mut self) -> String {
         let line = timeout(PATIENCE, self.lines.next_line()).await;
         let line = line.expect("a line in time").expect("it can be read");
         line.expect("it goes on")
     }
 
-    /// The next line that holds `text`, and skips those before.
+    /// Returns the next line that contains `text`, and skips those before.
     pub(crate) async fn line_with(&mut self, text: &str) -> String {
         loop {
             let line = self.line().await;
@@ -155,7 +155,7 @@ impl Running {
         }
     }
 
-    /// Ends it.
+    /// Kills the command.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("it can be killed");
     }

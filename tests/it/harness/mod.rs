@@ -1,5 +1,4 @@
-//! The real binary as a fixture: started on free ports with a data directory of its own, killed when
-//! it is dropped. No case is here.
+//! The real program: started on free ports with its own data directory, killed when dropped.
 
 mod both;
 mod kubectl;
@@ -24,22 +23,22 @@ pub(crate) use watchet_test_util::scrape::Scrape;
 pub(crate) use webhook::{Reply, Replying, Webhook, WebhookRequest};
 pub(crate) use wire::{Identity, PROTOCOLS, Protocol, Response, Wire, full, request, tls};
 
-/// How long anything may take that takes milliseconds on an idle machine.
+/// The time limit of operations that take milliseconds on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running server. It is killed, with all it holds, when this is dropped.
+/// A running server. It is killed, and its own data directory deleted, when dropped.
 pub(crate) struct Server {
     child: Child,
     data_dir: PathBuf,
     log: PathBuf,
-    /// What it printed until it was ready.
+    /// The output until it was ready.
     pub(crate) announcement: String,
     _own_directory: Option<tempfile::TempDir>,
 }
 
 impl Server {
-    /// Starts one with a data directory of its own and waits until it is ready. `args` are added to
-    /// those that choose free ports and check the caches.
+    /// Starts a server with its own data directory and waits until it is ready. `args` are appended to the flags that
+    /// choose free ports and check the caches.
     pub(crate) async fn start(args: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut server = Self::start_in(directory.path(), args).await;
@@ -47,19 +46,19 @@ impl Server {
         server
     }
 
-    /// Starts one that keeps its data in `directory`, which outlives it.
+    /// Starts a server whose data directory is below `directory` and outlives the server.
     pub(crate) async fn start_in(directory: &Path, args: &[&str]) -> Self {
         let ours = [
             "--secure-port=0",
             "--insecure-port=auto",
             "--watch-cache-consistency-check-interval=2s",
-            // Many cases count config maps.
+            // Many tests count config maps, so the controllers that create them are off.
             "--controllers=*,-root-ca-cert-publisher,-legacy-token-tracking,-cluster-authentication-trust",
         ];
         Self::start_exactly(directory, &[&ours[..], args].concat()).await
     }
 
-    /// As [`Self::start_in`], with no arguments but `args` and the data directory.
+    /// As [`Self::start_in`], with only `args` and the data directory as arguments.
     pub(crate) async fn start_exactly(directory: &Path, args: &[&str]) -> Self {
         Self::start_command(command(), directory, args).await
     }
@@ -117,28 +116,28 @@ impl Server {
         }
     }
 
-    /// The data directory.
+    /// Returns the data directory.
     pub(crate) fn data_dir(&self) -> &Path {
         &self.data_dir
     }
 
-    /// The kubeconfig that it wrote.
+    /// Returns the path of the kubeconfig that the server wrote.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.data_dir.join("kubeconfig")
     }
 
-    /// The kubeconfig, parsed.
+    /// Returns the parsed kubeconfig.
     pub(crate) fn kubeconfig_value(&self) -> Value {
         let text = std::fs::read_to_string(self.kubeconfig()).expect("a kubeconfig");
         serde_json::from_str(&text).expect("the kubeconfig is JSON")
     }
 
-    /// Where it serves HTTPS.
+    /// Returns the address of the secure port.
     pub(crate) fn secure(&self) -> SocketAddr {
         self.announced("Serving https://")
     }
 
-    /// Where it serves plain HTTP.
+    /// Returns the address of the insecure port.
     pub(crate) fn insecure(&self) -> SocketAddr {
         self.announced("Serving http://")
     }
@@ -153,12 +152,12 @@ impl Server {
         address.parse().expect("an address")
     }
 
-    /// What it logged so far, and its predecessors in the same directory.
+    /// Returns the log, including that of earlier servers in the same directory.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its process.
+    /// Returns the process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id().expect("it runs")
     }
@@ -168,7 +167,7 @@ impl Server {
         signal(self.pid(), name);
     }
 
-    /// Waits until it ends.
+    /// Waits for the end of the process.
     pub(crate) async fn wait(&mut self) -> ExitStatus {
         let ended = timeout(PATIENCE, self.child.wait()).await;
         let Ok(ended) = ended else {
@@ -177,26 +176,26 @@ impl Server {
         ended.expect("its own child")
     }
 
-    /// Asks it to end and waits for that.
+    /// Sends SIGTERM and waits for a successful end.
     pub(crate) async fn stop(mut self) {
         self.signal("TERM");
         let ended = self.wait().await;
         assert!(ended.success(), "{ended}:\n{}", self.log());
     }
 
-    /// Ends it as a crash would.
+    /// Kills the process.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("it can be killed");
     }
 
-    /// A connection with the admin's certificate.
+    /// Opens a connection with the administrator's certificate.
     pub(crate) async fn admin(&self, protocol: Protocol) -> Wire {
         let config = self.kubeconfig_value();
         let identity = Identity::from_kubeconfig(&config);
         Wire::secure(self.secure(), &config, Some(&identity), protocol).await
     }
 
-    /// A connection without a certificate.
+    /// Opens a connection without a certificate.
     pub(crate) async fn stranger(&self, protocol: Protocol) -> Wire {
         Wire::secure(self.secure(), &self.kubeconfig_value(), None, protocol).await
     }
@@ -225,7 +224,7 @@ impl Server {
         within.expect("the binding takes effect");
     }
 
-    /// A connection to the port without authentication.
+    /// Opens a connection to the insecure port.
     pub(crate) async fn plain(&self, protocol: Protocol) -> Wire {
         Wire::plain(self.insecure(), protocol).await
     }
@@ -237,13 +236,13 @@ impl Drop for Server {
         if std::thread::panicking() {
             println!("--- the server's log ---\n{log}");
         } else {
-            // What a consistency check says, whatever the test was about.
+            // Every test checks the results of the consistency checks.
             assert!(!log.contains("the cache differs from storage"), "{log}");
         }
     }
 }
 
-/// The binary, without what the environment of the test would configure.
+/// Returns the command of the program, without the WATCHET_ variables of the test's environment.
 pub(crate) fn command() -> Command {
     without_settings(Command::new(env!("CARGO_BIN_EXE_watchet")))
 }

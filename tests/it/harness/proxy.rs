@@ -1,5 +1,5 @@
-//! `Proxy`: between a client and a server, as a network that fails: connections are refused, or cut in
-//! the middle of whatever they carry. It does not look into it.
+//! `Proxy`: a TCP proxy that simulates a failing network: it rejects connections, or cuts them in the middle of a
+//! message.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use watchet::tasks::Tasks;
 
-/// What becomes of connections.
+/// The treatment of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Open,
-    /// Connections end immediately, open ones too.
+    /// Connections end immediately, including open ones.
     Down,
-    /// Each ends after at most so many bytes of answers.
+    /// Each connection ends after at most this many bytes of responses.
     Cutting(usize),
 }
 
-/// It ends when it is dropped.
+/// A proxy that ends when dropped.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     server: Arc<Mutex<SocketAddr>>,
     mode: watch::Sender<Mode>,
-    /// Notifies the open connections that they end.
+    /// Ends the open connections when notified.
     end: watch::Sender<()>,
     cuts: Arc<Mutex<usize>>,
     tasks: Tasks,
@@ -87,7 +87,7 @@ impl Proxy {
         self.end.send_replace(());
     }
 
-    /// How many connections were cut by their bytes.
+    /// Returns the number of connections that were cut because of their bytes.
     pub(crate) fn cuts(&self) -> usize {
         *self.cuts.lock()
     }
@@ -95,7 +95,7 @@ impl Proxy {
 
 struct Connection {
     client: TcpStream,
-    /// The mode at its beginning.
+    /// The mode when the connection began.
     mode: Mode,
     end: watch::Receiver<()>,
     cuts: Arc<Mutex<usize>>,
@@ -109,7 +109,7 @@ impl Connection {
             Mode::Down => return,
             Mode::Cutting(max) => self.random.usize(1..max),
         };
-        // A server that is away refuses; so does this, by hanging up.
+        // If the server is unreachable, the proxy closes the connection.
         let Ok(server) = TcpStream::connect(server).await else {
             return;
         };
@@ -131,7 +131,7 @@ impl Connection {
             }
         };
         let requests = tokio::io::copy(&mut from_client, &mut to_server);
-        // Biased: after its end nothing more is carried.
+        // After the end of the connection no data is copied.
         tokio::select! {
             biased;
             _ = self.end.changed() => {}

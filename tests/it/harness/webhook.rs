@@ -1,5 +1,5 @@
-//! A webhook: a real HTTPS server inside the test, with a CA of its own. What it answers is the
-//! test's; what it was asked is kept.
+//! A webhook: an HTTPS server in the process of the test with its own CA. The test provides the responses; the requests
+//! are recorded.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use watchet::tasks::Tasks;
 use watchet::x509::ClientVerifier;
 
-/// What a webhook answers.
+/// The response of a webhook.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -32,7 +32,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// A success with this body.
+    /// Returns a success with this body.
     pub(crate) fn json(body: &Value) -> Self {
         Self {
             code: 200,
@@ -40,7 +40,7 @@ impl Reply {
         }
     }
 
-    /// Any other answer.
+    /// Returns any other response.
     pub(crate) fn other(code: u16, body: &str) -> Self {
         Self {
             code,
@@ -49,24 +49,24 @@ impl Reply {
     }
 }
 
-/// One call that a webhook got.
+/// A request to a webhook.
 #[derive(Debug, Clone)]
 pub(crate) struct WebhookRequest {
-    /// With the query.
+    /// The path with the query.
     pub(crate) path: String,
     pub(crate) body: Value,
-    /// The header `Authorization`, if there is one.
+    /// The header `Authorization`; empty if absent.
     pub(crate) authorization: String,
-    /// Whether the client has presented a certificate.
+    /// True if the client presented a certificate.
     pub(crate) has_certificate: bool,
 }
 
-/// A reply that takes its time.
+/// A response that is computed asynchronously.
 pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 type Handler = dyn Fn(WebhookRequest) -> Replying + Send + Sync;
 
-/// A running webhook; it ends when this is dropped.
+/// A running webhook, which ends when dropped.
 pub(crate) struct Webhook {
     address: SocketAddr,
     ca: String,
@@ -74,12 +74,12 @@ pub(crate) struct Webhook {
     asked: Arc<Mutex<Vec<WebhookRequest>>>,
     connections: Arc<AtomicUsize>,
     tasks: Tasks,
-    /// Each cancels the connections that there are.
+    /// Its token cancels the open connections; replaced at each cancellation.
     open: Arc<Mutex<tokio_util::sync::CancellationToken>>,
 }
 
 impl Webhook {
-    /// Starts one that responds immediately.
+    /// Starts a webhook that responds immediately.
     pub(crate) async fn answering(
         answer: impl Fn(&WebhookRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
@@ -90,14 +90,14 @@ impl Webhook {
         .await
     }
 
-    /// One whose answers are futures, with a certificate for 127.0.0.1.
+    /// Starts a webhook with asynchronous responses and a certificate for 127.0.0.1.
     pub(crate) async fn start(
         handler: impl Fn(WebhookRequest) -> Replying + Send + Sync + 'static,
     ) -> Self {
         Self::start_as("127.0.0.1", handler).await
     }
 
-    /// One with a certificate for `name`.
+    /// Starts a webhook with a certificate for `name`.
     pub(crate) async fn start_as(
         name: &str,
         handler: impl Fn(WebhookRequest) -> Replying + Send + Sync + 'static,
@@ -105,7 +105,7 @@ impl Webhook {
         Self::start_at(IpAddr::from([127, 0, 0, 1]), name, handler).await
     }
 
-    /// The same where others than this machine itself could reach it.
+    /// Starts a webhook that listens on `ip`, which other machines may reach.
     pub(crate) async fn start_at(
         ip: IpAddr,
         name: &str,
@@ -114,7 +114,7 @@ impl Webhook {
         Self::serve(ip, certificate(name), handler).await
     }
 
-    /// One that asks for a client certificate, which has to be `client`.
+    /// Starts a webhook that requires the client certificate `client`.
     pub(crate) async fn start_with_client(
         client: CertificateDer<'static>,
         handler: impl Fn(WebhookRequest) -> Replying + Send + Sync + 'static,
@@ -130,7 +130,7 @@ impl Webhook {
         Self::serve(IpAddr::from([127, 0, 0, 1]), certificate, handler).await
     }
 
-    /// One whose certificate for 127.0.0.1 is signed by itself, as a CA.
+    /// Starts a webhook whose certificate for 127.0.0.1 is self-signed, as a CA.
     pub(crate) async fn start_self_signed(
         handler: impl Fn(WebhookRequest) -> Replying + Send + Sync + 'static,
     ) -> Self {
@@ -168,7 +168,7 @@ impl Webhook {
                 let stop = open.lock().clone();
                 tasks.spawn("webhook-connection", async move {
                     let serve = async move {
-                        // A client that does not trust it goes away, which is what some tests are about.
+                        // A client that does not trust the certificate disconnects, which some tests expect.
                         let Ok(stream) = acceptor.accept(stream).await else {
                             return;
                         };
@@ -188,7 +188,7 @@ impl Webhook {
         webhook
     }
 
-    /// A `clientConfig` that finds and trusts it.
+    /// Returns a `clientConfig` with the URL and the CA bundle of the webhook.
     pub(crate) fn client_config(&self, path: &str) -> Value {
         json!({"url": self.url(path), "caBundle": self.ca_bundle()})
     }
@@ -201,27 +201,27 @@ impl Webhook {
         self.address.port()
     }
 
-    /// Its CA, as configurations have it.
+    /// Returns its CA in the form of `caBundle`.
     pub(crate) fn ca_bundle(&self) -> String {
         STANDARD.encode(&self.ca)
     }
 
-    /// The certificate that it serves, as configurations have a CA.
+    /// Returns its serving certificate in the form of `caBundle`.
     pub(crate) fn leaf_bundle(&self) -> String {
         STANDARD.encode(&self.leaf)
     }
 
-    /// What it was asked so far.
+    /// Returns the requests so far.
     pub(crate) fn asked(&self) -> Vec<WebhookRequest> {
         self.asked.lock().clone()
     }
 
-    /// Closes the connections that it has.
+    /// Closes the open connections.
     pub(crate) fn close_connections(&self) {
         std::mem::take(&mut *self.open.lock()).cancel();
     }
 
-    /// How many connections it had.
+    /// Returns the number of accepted connections.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -262,14 +262,14 @@ async fn reply(
         .expect("a response"))
 }
 
-/// What a webhook serves, and the certificates in PEM.
+/// The serving certificate and key, and the certificates in PEM.
 struct Certificate {
     tls: ServerConfig,
     ca: String,
     leaf: String,
 }
 
-/// A certificate for `name` that a CA has signed.
+/// Returns a certificate for `name` that a CA has signed.
 fn certificate(name: &str) -> Certificate {
     let ca_key = KeyPair::generate().expect("a key");
     let ca = authority(Vec::new());
@@ -285,7 +285,7 @@ fn certificate(name: &str) -> Certificate {
     }
 }
 
-/// A certificate for `name` that is its own CA.
+/// Returns a certificate for `name` that is its own CA.
 fn self_signed(name: &str) -> Certificate {
     let key = KeyPair::generate().expect("a key");
     let leaf = authority(vec![name.to_owned()]).self_signed(&key);

@@ -1,5 +1,4 @@
-//! Raw HTTP to a server under test: one connection, HTTP/1.1 or HTTP/2, TLS or plain. It knows no
-//! Kubernetes.
+//! An HTTP connection to a server under test: HTTP/1.1 or HTTP/2, with or without TLS. Independent of Kubernetes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The one in a kubeconfig.
+    /// Returns the identity in a kubeconfig.
     pub(crate) fn from_kubeconfig(config: &Value) -> Self {
         let user = &config["users"][0]["user"];
         let certificate = decoded(&user["client-certificate-data"]);
@@ -61,7 +60,7 @@ pub(crate) enum Protocol {
 
 pub(crate) const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
-/// An answer, read to its end.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: StatusCode,
@@ -83,7 +82,7 @@ enum Sender {
     Http2(http2::SendRequest<Body>),
 }
 
-/// A connection. Dropping it hangs up.
+/// A connection, closed when dropped.
 pub(crate) struct Wire {
     sender: Sender,
     tasks: Tasks,
@@ -96,7 +95,7 @@ impl Drop for Wire {
 }
 
 impl Wire {
-    /// Over TLS, trusting what the kubeconfig says.
+    /// Opens a connection with TLS that trusts the CA of the kubeconfig.
     pub(crate) async fn secure(
         address: SocketAddr,
         kubeconfig: &Value,
@@ -107,7 +106,7 @@ impl Wire {
         Self::over(stream, protocol).await
     }
 
-    /// Without TLS.
+    /// Opens a connection without TLS.
     pub(crate) async fn plain(address: SocketAddr, protocol: Protocol) -> Self {
         let stream = TcpStream::connect(address).await.expect("a connection");
         Self::over(stream, protocol).await
@@ -139,7 +138,7 @@ impl Wire {
         Self { sender, tasks }
     }
 
-    /// Sends a request and returns the answer as soon as its head is there.
+    /// Sends a request and returns the response with its body unread.
     pub(crate) async fn open(
         &mut self,
         request: Request<Body>,
@@ -159,7 +158,7 @@ impl Wire {
         timeout(PATIENCE, answer).await.expect("an answer in time")
     }
 
-    /// A request with headers and a body; the answer whole.
+    /// Sends a request with headers and a body and returns the complete response.
     pub(crate) async fn send(
         &mut self,
         method: Method,
@@ -203,7 +202,7 @@ impl Wire {
     }
 }
 
-/// A TLS connection, trusting what the kubeconfig says.
+/// Opens a TLS connection that trusts the CA of the kubeconfig.
 pub(crate) async fn tls(
     address: SocketAddr,
     kubeconfig: &Value,
@@ -241,14 +240,14 @@ pub(crate) async fn tls(
         .expect("a TLS connection")
 }
 
-/// A body that is all there.
+/// Returns a complete body.
 pub(crate) fn full(text: &str) -> Body {
     Full::new(Bytes::copy_from_slice(text.as_bytes()))
         .map_err(|never| match never {})
         .boxed()
 }
 
-/// A request to send by [`Wire::open`].
+/// Returns a request for [`Wire::open`].
 pub(crate) fn request(
     method: Method,
     path: &str,
@@ -257,7 +256,7 @@ pub(crate) fn request(
 ) -> Request<Body> {
     let mut request = Request::builder()
         .method(method)
-        // HTTP/2 wants the authority there; HTTP/1.1 takes the Host header.
+        // HTTP/2 takes the authority from the URI; HTTP/1.1 uses the header Host.
         .uri(format!("http://localhost{path}"))
         .header("host", "localhost");
     for (name, value) in headers {

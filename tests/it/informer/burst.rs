@@ -1,7 +1,6 @@
-//! A burst: 50,000 changes as fast as storage takes them, which the server sends as fast as it can, to
-//! an informer with a quick handler, a slow one and one that hangs; and to another process whose output
-//! is not read, because only there the memory of an informer can be measured. The embedded store has no
-//! other writers than its server, so that a burst on it is as fast, and as long, as requests are.
+//! Tests of informers in a burst of 50,000 changes: a fast handler, a slow one and one that hangs; and a `watchet tail`
+//! whose output is not read, because the memory of an informer can be measured only in another process. With etcd the
+//! changes come from transactions; with the embedded store from requests to the server, which take longer.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,12 +24,12 @@ use crate::tail::Tail;
 
 const CHANGES: usize = 50_000;
 const KEYS: usize = 500;
-/// Changes in a transaction; etcd takes 128.
+/// The number of changes in a transaction; etcd allows 128.
 const TRANSACTION_CHANGES: usize = 125;
-/// What an informer keeps for a handler at most: so many notifications, or one for each object.
+/// The maximum number of notifications that an informer retains for a handler, unless there are more objects.
 const PENDING_MAX: i64 = 1024;
-/// The size of an object's data. A process whose output is not read retains `PENDING_MAX` objects and its pending lines:
-/// some 8 MB in all. The objects of all changes would be 100 MB.
+/// The size of an object's data. A process whose output is not read retains `PENDING_MAX` objects and its pending
+/// lines, about 8 MB in all. The objects of all changes would be 100 MB.
 const TEXT_BYTES: usize = 1_000;
 const MEMORY_MAX: usize = 32 << 20;
 
@@ -55,17 +54,17 @@ impl ResourceEventHandler<ConfigMap> for Hangs {
     }
 }
 
-/// Who puts objects into the storage.
+/// The writer of the objects.
 enum Into {
-    /// Another API server on the same etcd.
+    /// Another client of the same etcd.
     Etcd(Box<Client>),
-    /// Clients of this one.
+    /// Clients of the server.
     Server(ResourceClient<ConfigMap>),
 }
 
-/// What is done to an object.
+/// A change of an object.
 enum Operation {
-    /// With this uid and text.
+    /// Stores an object with this uid and text.
     Put(usize, String),
     Delete,
 }
@@ -73,7 +72,7 @@ enum Operation {
 struct Writer {
     into: Into,
     random: fastrand::Rng,
-    /// Uids by name.
+    /// The uids of the existing objects, by name.
     there: BTreeMap<usize, usize>,
     changes: usize,
 }
@@ -146,10 +145,10 @@ fn in_etcd((name, operation): (String, Operation)) -> TxnOp {
     TxnOp::put(path, map.to_string(), None)
 }
 
-/// A process that follows, whose lines are read only at the end.
+/// A `watchet tail` whose output is read only at the end.
 struct Unread {
     tail: Tail,
-    /// The objects, according to its output.
+    /// The objects, computed from the output.
     view: Versions,
     memory: usize,
 }
@@ -164,12 +163,12 @@ impl Unread {
         }
     }
 
-    /// How many bytes the burst has taken.
+    /// Returns the memory in bytes that the burst has added.
     fn taken(&self) -> usize {
         self.tail.memory_peak() - self.memory
     }
 
-    /// Reads what was not read until it adds up to `expected`.
+    /// Reads the output until the computed objects equal `expected`.
     async fn read(mut self, expected: &Versions) {
         let begun = Instant::now();
         while self.view != *expected {
@@ -250,7 +249,7 @@ async fn burst(server: Server, into: Into, changes: usize) {
     assert_eq!(held(&informer), expected);
     let taken = unread.taken();
     println!("{taken} bytes were taken");
-    // A tenth of the changes would be no more than what a process takes now and then.
+    // A tenth of the changes is within the variation of a process's memory.
     assert!(changes < CHANGES || taken < MEMORY_MAX, "{taken} bytes");
     let behind = pending();
     assert!(behind[2] <= KEYS as i64, "one for each object: {behind:?}");
@@ -271,7 +270,7 @@ async fn burst(server: Server, into: Into, changes: usize) {
         slow.view() == expected && hangs.view() == expected
     })
     .await;
-    // It received the deletion of each object that it knew, or else its view would have more.
+    // The handler received the deletion of each object that it had; otherwise its view would have more objects.
     let actual = registrations[2].metrics().delivered.get();
     assert!(actual <= (PENDING_MAX as u64) + 2 * KEYS as u64, "{actual}");
     tasks.drain(PATIENCE).await.unwrap();

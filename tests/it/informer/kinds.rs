@@ -1,5 +1,5 @@
-//! The factory's informers of one server: typed, dynamic, of metadata only; of a namespace and a choice
-//! of objects; late handlers and indexes; resyncs; a transform.
+//! Tests of the informers of a factory: typed, dynamic and metadata-only informers; restricted to a namespace, labels
+//! or fields; handlers and indexes that are added later; resyncs; a transform.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use super::{client, delete, maps, put, until};
 use crate::harness::{PATIENCE, Server, on_both};
 
 on_both!(|server| (server) => [
-    the_same_objects_in_any_type,
-    informers_of_some_objects,
-    late_handlers_late_indexes_and_resyncs,
+    informers_of_all_types_have_the_same_objects,
+    informers_select_by_namespace_and_selectors,
+    handlers_and_indexes_can_be_added_later,
 ]);
 
 fn names<T: KubeObject>(informer: &SharedInformer<T>) -> Vec<String> {
@@ -26,7 +26,7 @@ fn names<T: KubeObject>(informer: &SharedInformer<T>) -> Vec<String> {
     keys.iter().map(|key| key.name().to_owned()).collect()
 }
 
-async fn the_same_objects_in_any_type(server: &Server) {
+async fn informers_of_all_types_have_the_same_objects(server: &Server) {
     let client = client(&server.kubeconfig());
     let maps = maps(&client);
     put(&maps, "a", "one").await;
@@ -83,7 +83,7 @@ async fn the_same_objects_in_any_type(server: &Server) {
     factory.shutdown(PATIENCE).await.unwrap();
 }
 
-async fn informers_of_some_objects(server: &Server) {
+async fn informers_select_by_namespace_and_selectors(server: &Server) {
     let client = client(&server.kubeconfig());
     let all = client.resource::<ConfigMap>(ApiResource::of::<ConfigMap>());
     let shop = json!({"metadata": {"name": "shop"}});
@@ -141,7 +141,7 @@ async fn informers_of_some_objects(server: &Server) {
     factory.shutdown(PATIENCE).await.unwrap();
 }
 
-async fn late_handlers_late_indexes_and_resyncs(server: &Server) {
+async fn handlers_and_indexes_can_be_added_later(server: &Server) {
     let client = client(&server.kubeconfig());
     let maps = maps(&client);
     for name in ["a", "b"] {

@@ -1,6 +1,5 @@
-//! Informers against the real binary: through crashes, lost history, cut connections, bursts and slow
-//! handlers, their stores equal a list at the end, and so does the sum of each handler's notifications.
-//! The parts of an informer have tests of their own in `crates/client`.
+//! Tests of informers with the real program: after crashes, lost history, cut connections, bursts and slow handlers,
+//! their stores and the sum of each handler's notifications equal a list. `crates/client` has the unit tests.
 
 mod burst;
 mod kinds;
@@ -22,7 +21,7 @@ use watchet::client::{
 
 use crate::harness::PATIENCE;
 
-/// Where all objects of these tests are.
+/// The namespace of all objects.
 const NAMESPACE: &str = "default";
 
 pub(crate) fn client(kubeconfig: &Path) -> RestClient {
@@ -30,7 +29,7 @@ pub(crate) fn client(kubeconfig: &Path) -> RestClient {
     RestClient::new(&RestConfig::from_kubeconfig(&kubeconfig, None).unwrap()).unwrap()
 }
 
-/// A client of a port without authentication.
+/// Returns a client of an insecure port.
 fn plain_client(address: std::net::SocketAddr) -> RestClient {
     RestClient::new(&RestConfig::new(format!("http://{address}"))).unwrap()
 }

@@ -1,5 +1,5 @@
-//! What takes the server or the connection away: a crash, an outage longer than history, cuts in the
-//! middle of events.
+//! Tests of informers during outages of the server or the connection: crashes, an outage longer than history,
+//! connections that are cut in the middle of events.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{client, delete, held, informer_of, listed, maps, plain_client, put, 
 use crate::harness::{Mode, PATIENCE, Proxy, Server, on_both};
 use crate::storage::etcd::EtcdProcess;
 
-/// A server that is started again and again on the same port and the same data.
+/// A server that is restarted on the same port with the same data.
 pub(crate) struct Host {
     pub(crate) directory: PathBuf,
     pub(crate) args: Vec<String>,
@@ -38,14 +38,14 @@ impl Host {
     }
 }
 
-/// An embedded store keeps history over a crash, and so does etcd: the watch goes on where it was.
+/// Both back ends retain history across a crash, so the watch is resumed.
 #[tokio::test]
-async fn an_informer_goes_on_through_crashes_embedded() {
+async fn informer_survives_crashes_embedded() {
     crashes(&[]).await;
 }
 
 #[tokio::test]
-async fn an_informer_goes_on_through_crashes_etcd() {
+async fn informer_survives_crashes_etcd() {
     let etcd = EtcdProcess::start(&[]).await;
     let servers = format!("--etcd-servers={}", etcd.url());
     crashes(&["--storage=etcd", &servers]).await;
@@ -81,15 +81,15 @@ async fn crashes(args: &[&str]) {
     assert_eq!(held(&informer), expected);
     tally.look(|received| {
         let (seen, missed) = (received.deleted.len(), received.deleted_unseen.len());
-        // Not one of the crashes lost history: nothing was found out by a list.
+        // No crash lost history: no change was found by a list.
         assert_eq!((seen, missed), (2 * ROUNDS, 0), "{received:?}");
     });
     tasks.drain(PATIENCE).await.unwrap();
     server.stop().await;
 }
 
-/// While it is disconnected more changes happen than the server retains: its watch gets a 410, and a list has the
-/// present state of its objects.
+/// During the outage more changes happen than the server retains: the watch gets a 410, and a list returns the present
+/// state.
 #[tokio::test]
 async fn an_informer_relists_after_history_was_lost_embedded() {
     history_is_lost(&[]).await;
@@ -132,7 +132,7 @@ async fn history_is_lost(args: &[&str]) {
     delete(&maps, "a0").await;
     delete(&maps, "a1").await;
     put(&maps, "a2", "after").await;
-    // A deleted and recreated object is another one.
+    // A recreated object has another uid.
     delete(&maps, "a3").await;
     put(&maps, "a3", "after").await;
     forget(&maps).await;
@@ -145,14 +145,14 @@ async fn history_is_lost(args: &[&str]) {
     tally.look(|received| {
         assert_eq!(received.deleted_unseen, ["a0", "a1"], "{received:?}");
         assert_eq!(received.deleted, [""; 0], "{received:?}");
-        // `a2`, `a3`: the others are unchanged and cause no notification.
+        // `a2` and `a3`; the others are unchanged and cause no notification.
         assert_eq!((received.updates, received.resyncs), (2, 0), "{received:?}");
     });
     tasks.drain(PATIENCE).await.unwrap();
     server.stop().await;
 }
 
-/// Has the server forget what was before, by more bytes of changes than it keeps.
+/// Writes more bytes of changes than the server retains, so that it drops the earlier history.
 async fn forget(maps: &watchet::client::ResourceClient<k8s_openapi::api::core::v1::ConfigMap>) {
     let large = "x".repeat(400 << 10);
     for n in 0..110 {
@@ -162,7 +162,7 @@ async fn forget(maps: &watchet::client::ResourceClient<k8s_openapi::api::core::v
 
 on_both!(|server| (server) => [events_cut_in_the_middle_are_delivered_once]);
 
-/// Many informers, whose connections end after some bytes, while objects come, change and go.
+/// Many informers, whose connections end after some bytes, while objects are created, changed and deleted.
 async fn events_cut_in_the_middle_are_delivered_once(server: &Server) {
     const INFORMERS: usize = 8;
     const CHURN: Duration = Duration::from_secs(6);

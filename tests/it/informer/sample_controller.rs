@@ -1,6 +1,5 @@
-//! The program of `examples/sample_controller` against the real server, on both back ends, while that
-//! is killed again and again and Foos are made, changed and deleted: in the end every Deployment and
-//! every status is as it should be.
+//! Tests of `examples/sample_controller` with the real server on both back ends: the server is killed repeatedly while
+//! Foos are created, changed and deleted. In the end every Deployment and every status is correct.
 
 #![allow(clippy::disallowed_names, reason = "a Foo is what there is")]
 
@@ -31,7 +30,7 @@ use crate::harness::{PATIENCE, Scrape, signal};
 use crate::storage::etcd::EtcdProcess;
 use foo::{Foo, controller_of};
 
-/// How often the server is killed.
+/// The number of kills.
 const KILLS: usize = 5;
 const FOOS: usize = 6;
 
@@ -47,7 +46,8 @@ async fn converges_under_kills_etcd() {
     converges(&["--storage=etcd", &servers]).await;
 }
 
-/// The program, built as this test was: cargo builds examples only when it tests everything.
+/// Builds the program in the profile of this test and returns its path: `cargo test` with a filter does not build
+/// examples.
 async fn built() -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args([
@@ -81,7 +81,7 @@ impl Program {
         let child = Command::new(built().await)
             .arg("--kubeconfig")
             .arg(kubeconfig)
-            // Longer than the server is away, however slow the machine is.
+            // Longer than the outage of the server, even on a slow machine.
             .args(["--lease-duration", "60"])
             .args(["--metrics-address", "127.0.0.1:0"])
             .env("RUST_LOG", "info")
@@ -93,7 +93,7 @@ impl Program {
         Self { child, log }
     }
 
-    /// What it says of itself, as Prometheus sees it.
+    /// Scrapes its metrics.
     async fn scrape(&self) -> Scrape {
         let log = std::fs::read_to_string(&self.log).unwrap();
         let (_, address) = log
@@ -128,7 +128,7 @@ impl Drop for Program {
     }
 }
 
-/// A user, and what stands in for the deployment controller.
+/// A user, and a simulated deployment controller.
 struct User {
     foos: ResourceClient<Foo>,
     deployments: ResourceClient<Deployment>,
@@ -136,7 +136,7 @@ struct User {
     leases: ResourceClient<Lease>,
 }
 
-/// Tries until the server is there to say yes.
+/// Retries until the server responds with a success.
 async fn insist<T>(what: &str, mut action: impl AsyncFnMut() -> Result<T, RestError>) -> T {
     let started = Instant::now();
     loop {
@@ -173,7 +173,7 @@ impl User {
         foo.spec.deployment_name = deployment.to_owned();
         foo.spec.replicas = replicas;
         insist("a new foo", async || match self.foos.create(&foo).await {
-            // It was taken, and the answer was lost.
+            // The object was created, and the response was lost.
             Err(error) if error.is_already_exists() => Ok(()),
             other => other.map(drop),
         })
@@ -218,11 +218,11 @@ impl User {
         .await;
     }
 
-    /// Makes every deployment as available as it wants to be, for ever.
+    /// Sets the status of every deployment to available, until dropped.
     async fn roll_out(&self) {
         loop {
             sleep(Duration::from_millis(100)).await;
-            // The server is away now and then.
+            // The server is unreachable now and then.
             let Ok(list) = self.deployments.list(&Default::default()).await else {
                 continue;
             };
@@ -245,7 +245,7 @@ impl User {
         }
     }
 
-    /// What is not as it should be: `expected` are the foos with their sizes.
+    /// Returns what differs from the desired state; `expected` are the Foos with their numbers of replicas.
     async fn missing(&self, expected: &BTreeMap<String, i32>) -> Result<Vec<String>, RestError> {
         let mut missing = Vec::new();
         let foos = self.foos.list(&Default::default()).await?.items;
@@ -324,7 +324,7 @@ async fn converges(args: &[&str]) {
     let program = Program::start(&server.kubeconfig(), directory.path()).await;
     let mut expected = BTreeMap::new();
     let play = async {
-        // A deployment of another owner, whose name a foo will have.
+        // A deployment of another owner, which has the name that a later Foo requests.
         let mut taken = Foo::default();
         (taken.metadata.name, taken.metadata.uid) = (Some(String::new()), Some(String::new()));
         taken.spec.deployment_name = "taken".to_owned();
@@ -349,7 +349,7 @@ async fn converges(args: &[&str]) {
             user.write_concurrently(&format!("d{}", (kill + 2) % FOOS), kill % 2 == 0)
                 .await;
             user.make_foo(&gone, &format!("d{}", FOOS + kill), 1).await;
-            // One is deleted as soon as it is there, the next with the kill in between.
+            // One is deleted right after its creation, the next one after the kill.
             if kill % 2 == 0 {
                 user.delete_foo(&gone).await;
             } else {
@@ -367,7 +367,7 @@ async fn converges(args: &[&str]) {
         user.until_event("greedy", "ErrResourceExists").await;
         let taken = user.deployments.get("taken").await.unwrap();
         assert_eq!(controller_of(&taken), None);
-        // A foo takes what it owns with it.
+        // The garbage collector deletes the Deployment of a deleted Foo.
         user.delete_foo("foo-0").await;
         expected.remove("foo-0");
         user.until_converged(&expected).await;
@@ -392,7 +392,7 @@ async fn converges(args: &[&str]) {
         server = play => server,
     };
     program.terminate().await;
-    // The next one need not wait for the lease to run out.
+    // The lease is released, so the next leader need not wait until it expires.
     let lease = user.leases.get("sample-controller").await.unwrap();
     let holder = lease.spec.unwrap().holder_identity.unwrap_or_default();
     assert_eq!(holder, "");

@@ -1,5 +1,4 @@
-//! `Tally`: a handler that applies its notifications to a map and checks that each is possible. It knows no
-//! server.
+//! `Tally`: a handler that applies its notifications to a map and checks that each is possible.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,21 +16,21 @@ pub(super) struct Received {
     pub(super) initial: usize,
     pub(super) adds: usize,
     pub(super) updates: usize,
-    /// Updates that changed nothing.
+    /// The number of updates that changed nothing.
     pub(super) resyncs: usize,
-    /// Names, as they came.
+    /// The names of deleted objects, in order.
     pub(super) deleted: Vec<String>,
-    /// The same of those whose end was not seen.
+    /// The names of objects whose final state is unknown, in order.
     pub(super) deleted_unseen: Vec<String>,
-    /// Notifications that were not possible.
+    /// The impossible notifications.
     pub(super) wrong: Vec<String>,
 }
 
-/// A handler. Clones count together.
+/// A handler. Its clones share the results.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     received: Arc<Mutex<Received>>,
-    /// How long each call takes.
+    /// The duration of each call.
     pub(super) pause: Duration,
 }
 
@@ -43,12 +42,12 @@ impl Tally {
         }
     }
 
-    /// Reads its notifications.
+    /// Reads the notifications.
     pub(super) fn look<R>(&self, look: impl FnOnce(&Received) -> R) -> R {
         look(&self.received.lock())
     }
 
-    /// Returns the objects, according to its notifications.
+    /// Returns the objects that follow from the notifications.
     pub(super) fn view(&self) -> BTreeMap<String, String> {
         let received = self.received.lock();
         assert!(received.wrong.is_empty(), "{:?}", received.wrong);

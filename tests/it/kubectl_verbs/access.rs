@@ -1,5 +1,5 @@
-//! The script's part about what is there and who may use it: applies on the server, explanations, tokens
-//! and certificates, and what needs more of a cluster than its API.
+//! The part of the script about server-side apply, `explain`, access reviews, tokens and certificates, and commands
+//! that need a kubelet.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Script;
 
 impl Script {
-    pub(super) async fn applying_on_the_server(&self) {
+    pub(super) async fn server_side_apply(&self) {
         let map = |colour: &str| {
             let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "paint"},
                 "data": {"colour": colour}});
@@ -30,14 +30,14 @@ impl Script {
         self.fails(&apply(&red), "conflict with \"other\"").await;
         let line = "get configmap paint --show-managed-fields -o \
                     jsonpath='{.metadata.managedFields[*].manager}'";
-        // Who owns nothing any more is no manager.
+        // A manager that owns no field has no entry.
         self.says(line, "other").await;
         self.says("delete configmap paint", "configmap \"paint\" deleted")
             .await;
     }
 
-    /// Built-in and custom resources.
-    pub(super) async fn explaining(&self) {
+    /// `explain` of built-in and custom resources.
+    pub(super) async fn explain(&self) {
         let line = "explain deployment.spec.strategy --recursive";
         let received = [
             "GROUP: apps",
@@ -81,7 +81,7 @@ impl Script {
             .await;
     }
 
-    pub(super) async fn asking_for_access(&self) {
+    pub(super) async fn access_reviews(&self) {
         let token = self.run("create token robot --duration=20m").await;
         let claims: Vec<&str> = token.trim_end().split('.').collect();
         let claims = base64::prelude::BASE64_URL_SAFE_NO_PAD.decode(claims[1]);
@@ -105,7 +105,7 @@ impl Script {
         self.says(line, "[\"get\"]").await;
     }
 
-    /// Requests for certificates, which people decide on.
+    /// Certificate requests and their approval.
     pub(super) async fn certificates(&self) {
         for name in ["jane", "joe"] {
             let key = rcgen::KeyPair::generate().expect("a key");
@@ -152,7 +152,7 @@ impl Script {
         self.fails(denied, refusal).await;
         self.prints("describe csr jane", &["Status: Approved"])
             .await;
-        // What was asked for stays what it is.
+        // The spec of a request is immutable.
         let line = r#"patch csr joe --type=merge -p '{"spec":{"usages":["any"]}}'"#;
         self.run(line).await;
         let line = "get csr joe -o jsonpath='{.spec.usages}'";
@@ -164,8 +164,8 @@ impl Script {
         .await;
     }
 
-    /// Generators, and what turns one thing into another.
-    pub(super) async fn deriving(&self) {
+    /// Generators, and commands that derive one object from another.
+    pub(super) async fn generators(&self) {
         for (line, said) in [
             (
                 "expose pod one --port=80 --name=of-one",
@@ -207,7 +207,7 @@ impl Script {
             .await;
         let line = "get pod one -o jsonpath='{.spec.ephemeralContainers[*].name}'";
         self.says(line, "look").await;
-        // What needs a kubelet says so.
+        // Commands that need a kubelet print an error.
         for line in [
             "logs one -c one",
             "exec one -c one -- true",

@@ -1,12 +1,13 @@
-//! The script's later half: rollouts, nodes, and the ends of things.
+//! The part of the script about rollouts, nodes and deletions.
 
 use serde_json::{Value, json};
 
 use super::Script;
 
 impl Script {
-    /// As the deployment controller would leave it: a set for each revision, and the status.
-    pub(super) async fn rolling_out(&self) {
+    /// Creates the objects that the deployment controller would create: a replica set for each revision, and the
+    /// status.
+    pub(super) async fn rollouts(&self) {
         let uid = self.get("deployment web").await["metadata"]["uid"].clone();
         for revision in ["1", "2"] {
             let labels = json!({"app": "web", "pod-template-hash": revision});
@@ -131,7 +132,7 @@ impl Script {
             .await;
     }
 
-    /// What an owner's end means for what it owns, by the three words there are for it.
+    /// The three propagation policies of a deletion.
     async fn cascading(&self) {
         for (cascade, survives) in [
             ("background", false),

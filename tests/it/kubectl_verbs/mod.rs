@@ -1,5 +1,5 @@
-//! The whole of kubectl's verbs on resources, as people type them, in one script on the real binary and
-//! on both back ends: each line is a step with what kubectl says. `kubectl.rs` looks closer at some.
+//! A script of all verbs of kubectl on resources, with the real program on both back ends: each line is a command and
+//! its output. `kubectl.rs` tests some in more detail.
 
 mod access;
 mod lives;
@@ -42,12 +42,12 @@ async fn the_verbs(kubectl: Kubectl) {
     script.changing().await;
     script.reading().await;
     script.describing().await;
-    script.applying_on_the_server().await;
-    script.explaining().await;
-    script.asking_for_access().await;
+    script.server_side_apply().await;
+    script.explain().await;
+    script.access_reviews().await;
     script.certificates().await;
-    script.deriving().await;
-    script.rolling_out().await;
+    script.generators().await;
+    script.rollouts().await;
     script.nodes().await;
     script.deleting().await;
 }
@@ -57,7 +57,7 @@ struct Script {
     files: tempfile::TempDir,
 }
 
-/// The words of a command line; single quotes keep spaces.
+/// Splits a command line into words; single quotes preserve spaces.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for (index, part) in line.split('\'').enumerate() {
@@ -75,7 +75,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Cuts off what kubectl 1.34 and newer adds to the lines of deletions: ` from default namespace`.
+/// Removes ` from default namespace`, which kubectl 1.34 and newer append to the lines of deletions.
 fn without_namespaces(output: &str) -> String {
     let cut = |line: &str| match line.split_once(" deleted from ") {
         Some((before, namespace)) if namespace.ends_with(" namespace") => {
@@ -88,20 +88,20 @@ fn without_namespaces(output: &str) -> String {
 }
 
 impl Script {
-    /// Runs a command that succeeds; what it says.
+    /// Runs a command that must succeed; returns its output.
     async fn run(&self, line: &str) -> String {
         let words = words(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         without_namespaces(&self.kubectl.run(&words).await)
     }
 
-    /// Runs a command that says just this.
+    /// Runs a command and asserts its complete output.
     async fn says(&self, line: &str, expected: &str) {
         let said = self.run(line).await;
         assert_eq!(said.trim_end(), expected.trim_end(), "kubectl {line}");
     }
 
-    /// Runs a command that says all of this, and more.
+    /// Runs a command and asserts that its output contains each of these texts.
     async fn prints(&self, line: &str, expected: &[&str]) {
         let said = self.run(line).await;
         let squeezed = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -113,7 +113,7 @@ impl Script {
         }
     }
 
-    /// Runs a command that fails with this.
+    /// Runs a command that must fail, and asserts that its stderr contains this text.
     async fn fails(&self, line: &str, expected: &str) {
         let words = words(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -229,7 +229,7 @@ impl Script {
         )
         .await;
         self.says(&format!("diff -f {first}"), "").await;
-        // A difference is an exit code, and no complaint.
+        // If there is a difference, `diff` fails with an exit code and prints no error.
         let said = self.kubectl.run_failing(&["diff", "-f", &second]).await;
         assert_eq!(said, "");
         self.says(
@@ -450,10 +450,10 @@ impl Script {
         self.run("create configmap later").await;
         watching.line_with("configmap/later").await;
         watching.kill().await;
-        self.wait_for_things().await;
+        self.waits().await;
     }
 
-    async fn wait_for_things(&self) {
+    async fn waits(&self) {
         let line = "wait --for=condition=Ready pod/one --timeout=0s";
         self.fails(line, "condition not met for pods/one").await;
         let ready = json!({"status": {"phase": "Running",
@@ -465,7 +465,7 @@ impl Script {
             .await;
         let line = "wait --for=jsonpath='{.status.phase}'=Running pod/one --timeout=20s";
         self.says(line, met).await;
-        // Whether it waits already or finds nothing to wait for, it ends well.
+        // The wait succeeds, whether it starts before or after the deletion.
         let wait = self.run("wait --for=delete configmap/later --timeout=20s");
         tokio::join!(wait, self.run("delete configmap later"));
         self.fails("get configmap later", "\"later\" not found")

@@ -1,4 +1,4 @@
-//! Certificates, the kubeconfig, and who gets in.
+//! Tests of certificates, the kubeconfig and authentication.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn ca(name: &str) -> Ca {
 }
 
 impl Ca {
-    /// A certificate and its key, PEM.
+    /// Returns a certificate and its key in PEM.
     fn sign(&self, common_name: &str, names: &[&str]) -> (String, String) {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
@@ -103,7 +103,7 @@ async fn a_first_start_leaves_what_the_next_command_needs() {
 }
 
 #[tokio::test]
-async fn every_kind_of_storage_serves() {
+async fn server_runs_on_every_kind_of_storage() {
     let etcd = EtcdProcess::start(&[]).await;
     let etcd_flags = [
         "--storage=etcd".to_owned(),
@@ -183,7 +183,7 @@ async fn without_a_credential_only_health_and_version_are_served() {
                 StatusCode::UNAUTHORIZED,
                 "{path}, wrong token"
             );
-            // `curl -u a:b`: a password is nothing that is looked at.
+            // `curl -u a:b`: passwords are ignored.
             let other = [("authorization", "Basic YTpi")];
             let answer = stranger.send(Method::GET, path, &other, "").await;
             assert_eq!(answer.status, StatusCode::OK, "{path}, a password");
@@ -200,7 +200,7 @@ async fn tokens_of_the_file_are_accepted() {
     let server = Server::start(&["--storage=memory", &flag]).await;
     let mut wire = server.stranger(Protocol::Http1).await;
     let (good, bad) = (StatusCode::OK, StatusCode::UNAUTHORIZED);
-    // A wrong token is refused even where none is needed; what is no token is as good as nothing.
+    // An invalid token is rejected even on public paths. Other values of the header count as no token.
     for (header, public, private) in [
         ("Bearer sesame", good, good),
         ("Bearer sesam", bad, bad),
@@ -240,7 +240,7 @@ async fn certificates_of_configured_cas_are_accepted() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_ca_with_the_same_name_is_refused() {
+async fn certificate_of_another_ca_with_the_same_name_is_rejected() {
     let server = Server::start(&["--storage=memory"]).await;
     let impostor = ca("watchet-ca");
     let refused = status_as(&server, &impostor.client("kubernetes-admin")).await;
@@ -339,7 +339,7 @@ async fn replaced_serving_certificate_is_served_without_a_restart() {
 }
 
 #[tokio::test]
-async fn the_port_without_authentication_speaks_both_protocols() {
+async fn insecure_port_serves_both_protocols() {
     let server = Server::start(&["--storage=memory"]).await;
     for protocol in PROTOCOLS {
         let mut wire = server.plain(protocol).await;
@@ -350,7 +350,7 @@ async fn the_port_without_authentication_speaks_both_protocols() {
 }
 
 #[tokio::test]
-async fn a_preface_in_parts_is_recognized() {
+async fn split_preface_is_recognized() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let server = Server::start(&["--storage=memory"]).await;
     let mut stream = tokio::net::TcpStream::connect(server.insecure())

@@ -1,12 +1,12 @@
-//! Wrong configurations, contested ports and directories, and which layer wins: with the real
-//! process.
+//! Tests of invalid configurations, ports and directories in use, and the precedence of flags, environment and file,
+//! with the real process.
 
 use std::path::Path;
 use std::process::Output;
 
 use crate::harness::{Server, command};
 
-/// Runs the binary to its end in `directory`.
+/// Runs the program to its end in `directory`.
 async fn run(directory: &Path, args: &[&str], environment: &[(&str, &str)]) -> Output {
     let output = command()
         .current_dir(directory)
@@ -26,7 +26,7 @@ fn text(bytes: &[u8]) -> String {
 const HEAD: &str = "apiVersion: config.watchet.dev/v1alpha1\nkind: ServerConfiguration\n";
 
 #[tokio::test]
-async fn a_wrong_configuration_is_one_line_and_exit_code_2() {
+async fn invalid_configuration_prints_one_line_and_exits_with_2() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = |name: &str, contents: &str| {
         std::fs::write(directory.path().join(name), contents).expect("it can be written");
@@ -202,7 +202,7 @@ async fn an_invalid_setting_binds_no_port_and_creates_no_file() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("its address").port();
-    // Had it tried to bind, the taken port would be the complaint, and the exit code another.
+    // If the program tried to bind, the error would be about the port in use, with another exit code.
     let args = [
         &format!("--secure-port={port}"),
         "--token-auth-file=nowhere",
@@ -216,7 +216,7 @@ async fn an_invalid_setting_binds_no_port_and_creates_no_file() {
 }
 
 #[tokio::test]
-async fn a_taken_port_is_named() {
+async fn port_in_use_is_an_error_with_the_port() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("its address").port();
@@ -235,7 +235,7 @@ async fn a_taken_port_is_named() {
 }
 
 #[tokio::test]
-async fn a_second_process_on_the_same_data_dir_is_refused() {
+async fn second_process_on_the_same_data_dir_exits_with_an_error() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for storage in ["embedded", "memory"] {
         let flag = format!("--storage={storage}");
@@ -255,7 +255,7 @@ async fn a_second_process_on_the_same_data_dir_is_refused() {
 }
 
 #[tokio::test]
-async fn a_damaged_ca_is_named_and_left_alone() {
+async fn damaged_ca_is_an_error_and_is_not_replaced() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let first = Server::start_in(directory.path(), &["--storage=memory"]).await;
     let data_dir = format!("--data-dir={}", first.data_dir().display());
@@ -271,7 +271,7 @@ async fn a_damaged_ca_is_named_and_left_alone() {
 }
 
 #[tokio::test]
-async fn flags_win_over_the_environment_and_that_over_the_file() {
+async fn flags_override_the_environment_which_overrides_the_file() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = |name: &str| directory.path().join(name);
     std::fs::write(

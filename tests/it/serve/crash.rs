@@ -1,5 +1,5 @@
-//! kill -9 of the real process: what was acknowledged is there afterwards, and a watch goes on from
-//! the last version its client saw.
+//! Tests of kill -9 of the real process: acknowledged writes are stored, and a watch can be resumed from the last
+//! version that its client received.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,12 +15,12 @@ use crate::harness::{PATIENCE, Protocol, Server, Wire, full, request};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// How many writers there are; more than one, so that commits are grouped.
+/// The number of writers; several, so that commits are grouped.
 const WRITERS: usize = 4;
-/// How many of their writes are acknowledged when the server is killed.
+/// The number of writes that are acknowledged before the kill.
 const BEFORE_THE_KILL: usize = 100;
 
-/// Creates objects until the server is gone; returns the acknowledged ones with their versions.
+/// Creates objects until the server has ended; returns the acknowledged ones with their versions.
 async fn write_until_it_dies(
     mut wire: Wire,
     writer: usize,
@@ -36,7 +36,7 @@ async fn write_until_it_dies(
             break;
         };
         assert_eq!(response.status(), StatusCode::CREATED);
-        // The head alone may be the last thing that came through; it acknowledges already.
+        // If the connection ends after the head of the response, the write is acknowledged.
         let version = match response.into_body().collect().await {
             Ok(body) => {
                 let object: Value = serde_json::from_slice(&body.to_bytes()).expect("JSON");
@@ -76,7 +76,7 @@ impl Events {
         }
     }
 
-    /// The next event; `None` when the server is gone.
+    /// Returns the next event; `None` when the server has ended.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -155,7 +155,7 @@ async fn acknowledged_writes_survive_and_watches_resume() {
         assert_eq!(kept.get(name), Some(version), "a watch had {name}");
     }
 
-    // From the last version that was seen, the same watch goes on without a gap.
+    // A watch from the last received version continues without a gap.
     let last = seen.values().copied().max().unwrap_or(start);
     let mut events = Events::open(&server, last).await;
     while seen.len() < kept.len() {

@@ -10,10 +10,10 @@ use crate::storage::etcd::EtcdProcess;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A cache keeps this many events whatever its window.
+/// The number of events that a cache retains whatever its window is.
 const EVENTS_MIN: usize = 100;
 
-/// A window below a minute was refused, so that no test of a client could provoke a 410 in less.
+/// The server rejected a window below a minute, so that no test of a client could cause a 410 in less time.
 #[tokio::test]
 async fn a_short_history_window_makes_a_watch_expire_within_seconds() {
     let window = "--watch-history-window=200ms";
@@ -45,7 +45,7 @@ async fn expires(server: &Server) {
     let path = format!("{MAPS}?watch=1&resourceVersion={start}&timeoutSeconds=1");
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
-        // History is trimmed as events come.
+        // History is trimmed when events arrive.
         tokio::time::sleep(Duration::from_millis(300)).await;
         wire.post(MAPS, &body).await;
         let answer = wire.send(Method::GET, &path, &[], "").await;

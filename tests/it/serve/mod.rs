@@ -1,5 +1,4 @@
-//! The process as its operator sees it: its output, its authentication, the flags that it rejects, and its end. Other
-//! modules test the API.
+//! Tests of the process: its output, its authentication, invalid flags, and its end. Other modules test the API.
 
 mod access;
 mod configuration;

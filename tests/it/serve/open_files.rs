@@ -1,4 +1,4 @@
-//! The limit of open files, which limits the number of connections.
+//! Tests of the limit of open files, which limits the number of connections.
 
 use std::process::Stdio;
 
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::harness::PATIENCE;
 
-/// A soft limit of 256 files and 239 idle connections shut all other clients out.
+/// With a soft limit of 256 files, 239 idle connections prevented all other connections.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_soft_limit_of_open_files_is_raised_to_the_hard_limit() {
     let directory = tempfile::tempdir().expect("a temporary directory");

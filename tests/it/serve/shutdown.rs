@@ -1,5 +1,5 @@
-//! How the process ends: watches closed without an error, writes finished, nothing waited for that
-//! a second signal or the grace period forbids.
+//! Tests of the end of the process: watches are closed without an error, writes are completed, and a second signal or
+//! the end of the grace period ends the process immediately.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::harness::{PATIENCE, PROTOCOLS, Protocol, Server, Wire, full, request}
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A grace period that no test waits for: a process that waits for its end fails the test.
+/// A grace period that is longer than any test: a test fails if the process waits for its end.
 const ENDLESS_GRACE: [&str; 2] = ["--storage=memory", "--shutdown-grace-period=1h"];
 
-/// Opens a watch and waits for its first event, so that it is surely open.
+/// Opens a watch and waits for its first event.
 async fn watch(wire: &mut Wire) -> Incoming {
     let path = "/api/v1/namespaces?watch=true";
     let response = wire
@@ -33,13 +33,13 @@ async fn watch(wire: &mut Wire) -> Incoming {
     body
 }
 
-/// Everything that is left of a body; that it ends in order is part of it.
+/// Returns the rest of a body, which must end without an error.
 async fn rest(body: Incoming) -> Bytes {
     let rest = timeout(PATIENCE, body.collect()).await.expect("it ends");
     rest.expect("it ends in order").to_bytes()
 }
 
-/// Begins to send a request whose body is not all there yet: it is in flight.
+/// Sends a part of a POST, so that the request is in flight; returns the rest of the body.
 async fn unfinished_post(server: &Server, body: &Value) -> (TcpStream, String) {
     let body = body.to_string();
     let (now, later) = body.split_at(body.len() / 2);
@@ -149,7 +149,7 @@ async fn requests_beyond_the_grace_period_are_cancelled_and_logged() {
         server.log()
     );
     let mut answer = Vec::new();
-    // Whether the connection is closed or reset, nothing was acknowledged on it.
+    // Whether the connection was closed or reset, no write was acknowledged.
     if let Ok(count) = in_flight.read_to_end(&mut answer).await {
         assert_eq!(count, 0, "{answer:?}");
     }
@@ -158,7 +158,7 @@ async fn requests_beyond_the_grace_period_are_cancelled_and_logged() {
 #[tokio::test]
 async fn a_vanished_client_does_not_delay_shutdown() {
     let mut server = Server::start(&ENDLESS_GRACE).await;
-    // It speaks HTTP/2 as far as an empty SETTINGS frame, and then never again.
+    // The client sends the preface and an empty SETTINGS frame of HTTP/2, and then nothing.
     let mut stream = TcpStream::connect(server.insecure())
         .await
         .expect("a connection");
@@ -199,7 +199,7 @@ async fn idle_connections_do_not_delay_shutdown() {
 #[tokio::test]
 async fn a_signal_ends_the_server_while_etcd_does_not_respond() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    // No server listens there: the port is bound and not listened on as long as this lives.
+    // The port is bound but not listened on, so connections are refused as long as this value exists.
     let reserved = tokio::net::TcpSocket::new_v4().expect("a socket");
     reserved
         .bind("127.0.0.1:0".parse().expect("an address"))
@@ -224,8 +224,8 @@ async fn a_signal_ends_the_server_while_etcd_does_not_respond() {
     assert!(ended.expect("its own child").success());
 }
 
-/// A watch's body ends when it is asked for more, and a client that does not read never asks: one such
-/// client made every stop take the whole grace period, and its watch outlived its own timeout.
+/// The body of a watch ended only when the client read it. One client that did not read delayed every shutdown by the
+/// whole grace period, and its watch outlived its timeout.
 #[tokio::test]
 async fn watches_that_no_client_reads_are_closed() {
     let mut server = Server::start(&ENDLESS_GRACE).await;
@@ -262,7 +262,7 @@ async fn watches_that_no_client_reads_are_closed() {
             .sum::<f64>()
     };
     assert_eq!(running().await, 4.0);
-    // Two have a timeout of their own, and some seconds to be read up to there.
+    // Two of the watches have a timeout, and the clients have some seconds to read up to it.
     let begun = Instant::now();
     while running().await > 2.0 {
         assert!(begun.elapsed() < PATIENCE, "they outlive their timeout");

@@ -1,4 +1,4 @@
-//! Cases about forgetting history.
+//! Tests of compaction.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::Backend;
 use super::fixtures::{EmbeddedStore, MemoryStore};
 use super::support::{Follow, PATIENCE, create, delete, describe, key, list, pairs, update};
 
-/// A history of which every step matters, and its revisions.
+/// Writes a history and returns its revisions.
 async fn history(store: &Arc<dyn Storage>) -> [ResourceVersion; 6] {
     let first = create(store, "/pods/ns/a", "one").await;
     let second = create(store, "/pods/ns/b", "b").await;
@@ -40,14 +40,14 @@ pub(crate) async fn compacted_revisions_cannot_be_listed(store: Arc<dyn Storage>
         let listed = list(&store, "/pods/", Some(*revision)).await.unwrap();
         assert_eq!(pairs(&listed), expected, "at {revision}");
     }
-    // To compact before what is compacted brings nothing back.
+    // A compaction at an earlier revision has no effect.
     if let Err(error) = store.compact(made[1]).await {
         assert!(matches!(error, StorageError::Compacted { .. }), "{error:?}");
     }
     assert!(list(&store, "/pods/", Some(made[2])).await.is_err());
 }
 
-pub(crate) async fn compacted_watches_are_refused(store: Arc<dyn Storage>) {
+pub(crate) async fn watch_from_a_compacted_revision_is_compacted_error(store: Arc<dyn Storage>) {
     let made = history(&store).await;
     store.compact(made[3]).await.unwrap();
     for compacted in &made[..3] {
@@ -91,7 +91,7 @@ pub(crate) async fn live_state_survives_compaction(store: Arc<dyn Storage>) {
         let (found, _) = store.get(&item.key).await.unwrap();
         assert_eq!(found.as_ref(), Some(item));
     }
-    // Keys that have not changed since keep their old revisions, and can be written by them.
+    // Keys that have not changed since retain their revisions and can be updated with them.
     let item = &before.items[0];
     let mut watch = Follow::open(&store, "/pods/", marker).await;
     update(&store, item.key.as_str(), item.mod_revision, "z").await;
@@ -138,7 +138,7 @@ pub(crate) async fn an_idle_watch_survives_compaction(store: Arc<dyn Storage>) {
     );
 }
 
-/// WC-195. (Of etcd, where the servers agree on it, see `etcd_only`.)
+/// WC-195. (`etcd_only` has the test for etcd, where the servers share the revision.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wc_195_the_compacted_revision_is_reported() {
     async fn check(store: Arc<dyn Storage>) {

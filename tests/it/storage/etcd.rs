@@ -1,5 +1,5 @@
-//! A real etcd process for tests, and the `etcd` back end over it. It is found by `scripts/etcd`,
-//! through `scripts/test`; there is no way to run these tests without one. No case is here.
+//! A real etcd process, and the `etcd` back end over it. `scripts/etcd` provides the program; the tests fail without
+//! one.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::Backend;
 use super::support::PATIENCE;
 use super::tls::TlsFiles;
 
-/// The binary to run: `WATCHET_TEST_ETCD`, else the one on `PATH`.
+/// Returns the program: `WATCHET_TEST_ETCD`, else the one on `PATH`.
 fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("WATCHET_TEST_ETCD") {
         return path.into();
@@ -30,7 +30,7 @@ fn binary() -> PathBuf {
     )
 }
 
-/// An etcd of one member on ports and in a directory of its own. It dies with the value.
+/// An etcd with one member on its own ports and data directory, killed when dropped.
 pub(crate) struct EtcdProcess {
     child: Child,
     arguments: Vec<String>,
@@ -39,18 +39,18 @@ pub(crate) struct EtcdProcess {
 }
 
 impl EtcdProcess {
-    /// Starts one and waits until it serves. `extra` are further flags.
+    /// Starts an etcd with the further flags `extra` and waits until it serves.
     pub(crate) async fn start(extra: &[&str]) -> Self {
         Self::launch(None, extra).await
     }
 
-    /// Starts one that speaks TLS only and wants client certificates of the same authority.
+    /// Starts an etcd that requires TLS and client certificates of the same CA.
     pub(crate) async fn start_tls(files: &TlsFiles) -> Self {
         Self::launch(Some(files), &[]).await
     }
 
     async fn launch(tls: Option<&TlsFiles>, extra: &[&str]) -> Self {
-        // Between choosing a port and listening on it, another process can take it.
+        // Another process can take the port before etcd listens on it.
         for _ in 0..5 {
             let mut process = Self::spawn(tls, extra);
             if process.wait_until_it_serves().await {
@@ -76,7 +76,7 @@ impl EtcdProcess {
             format!("--initial-advertise-peer-urls={peer_url}"),
             format!("--initial-cluster=default={peer_url}"),
             "--log-level=warn".into(),
-            // Tests kill the process, never the machine.
+            // Tests kill the process, not the machine.
             "--unsafe-no-fsync".into(),
         ];
         if let Some(files) = tls {
@@ -96,7 +96,7 @@ impl EtcdProcess {
         }
     }
 
-    /// Waits until the port answers; false when the process ends instead.
+    /// Waits until the port accepts connections; returns false if the process ends first.
     async fn wait_until_it_serves(&mut self) -> bool {
         let address = self
             .client_url
@@ -109,7 +109,7 @@ impl EtcdProcess {
             if self.child.try_wait().expect("its own child").is_some() {
                 return false;
             }
-            // etcd listens only once it has joined its cluster.
+            // etcd listens only after it has joined its cluster.
             if tokio::net::TcpStream::connect(&address).await.is_ok() {
                 return true;
             }
@@ -126,29 +126,29 @@ impl EtcdProcess {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// Where it serves clients.
+    /// Returns the URL for clients.
     pub(crate) fn url(&self) -> &str {
         &self.client_url
     }
 
-    /// Ends it as a crash would.
+    /// Kills the process.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("etcd can be killed");
         self.child.wait().expect("its own child");
     }
 
-    /// Starts it again with the same data on the same ports.
+    /// Restarts it with the same data on the same ports.
     pub(crate) async fn restart(&mut self) {
         self.child = run(&self.arguments, &self.directory);
         assert!(self.wait_until_it_serves().await, "{}", self.log());
     }
 
-    /// Keeps a copy of its data, while it does not run.
+    /// Copies its data to a backup; etcd must not be running.
     pub(crate) fn back_up(&self) {
         self.copy("data", "backup");
     }
 
-    /// Puts the copy back, while it does not run.
+    /// Restores the backup; etcd must not be running.
     pub(crate) fn restore(&self) {
         std::fs::remove_dir_all(self.directory.path().join("data")).expect("its own data");
         self.copy("backup", "data");
@@ -160,27 +160,27 @@ impl EtcdProcess {
         assert!(status.expect("cp runs").success());
     }
 
-    /// Stops it without closing its connections: what is sent to it is neither read nor refused.
+    /// Stops the process with SIGSTOP, without closing its connections.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
-        // The signal only asks; a thread on another core may do some more work before it stops.
+        // Signals are asynchronous: a thread on another core may continue for a moment.
         while !self.has_stopped() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Whether every thread of it stands still.
+    /// Returns true if all threads of the process are stopped.
     fn has_stopped(&self) -> bool {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
         tasks.expect("a process").all(|task| {
             let stat = task.expect("a thread").path().join("stat");
-            // One that has ended meanwhile does nothing either.
+            // A thread that has ended counts as stopped.
             let stat = std::fs::read_to_string(stat).unwrap_or_default();
             stat.is_empty() || stat.contains(") T ")
         })
     }
 
-    /// Lets it go on.
+    /// Continues the process.
     pub(crate) fn resume(&self) {
         self.signal("-CONT");
     }
@@ -191,12 +191,12 @@ impl EtcdProcess {
         assert!(status.expect("kill runs").success());
     }
 
-    /// A back end over it.
+    /// Connects a back end to it.
     pub(crate) async fn connect(&self) -> Arc<Etcd3> {
         Etcd3::connect(self.config()).await.expect("etcd answers")
     }
 
-    /// How to connect; history is compacted only on request.
+    /// Returns the configuration of a back end without automatic compaction.
     pub(crate) fn config(&self) -> Etcd3Config {
         Etcd3Config {
             endpoints: vec![self.client_url.clone()],
@@ -208,7 +208,7 @@ impl EtcdProcess {
 
 impl Drop for EtcdProcess {
     fn drop(&mut self) {
-        // It may have ended already; there is nothing left to do about it.
+        // The process may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -227,12 +227,12 @@ fn run(arguments: &[String], directory: &tempfile::TempDir) -> Child {
 }
 
 fn free_ports() -> [u16; 2] {
-    // Both are held before either is given back, or they could be one.
+    // Both ports are reserved before either is released, so that they differ.
     let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
     [listen(), listen()].map(|held| held.local_addr().expect("it is bound").port())
 }
 
-/// The back end over an etcd of its own.
+/// The back end over its own etcd.
 pub(crate) struct EtcdStore {
     store: Arc<Etcd3>,
     _process: EtcdProcess,

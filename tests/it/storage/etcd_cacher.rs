@@ -1,5 +1,5 @@
-//! The watch cache over a real etcd, for what only etcd does to it. What the cache does over any
-//! storage is tested beside it, over a scripted one.
+//! Tests of the watch cache over a real etcd, for transactions and leases. The unit tests of the cache use a scripted
+//! storage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn cache(storage: &Arc<dyn Storage>, tasks: &Tasks) -> Arc<Cacher> {
     Cacher::start(resource, storage.clone(), tasks, config)
 }
 
-/// A cache over an etcd of its own, and that etcd by its raw client.
+/// A cache over its own etcd, and a client of that etcd.
 struct Fixture {
     storage: Arc<dyn Storage>,
     cacher: Arc<Cacher>,
@@ -87,7 +87,7 @@ impl Drop for Fixture {
     }
 }
 
-/// The next events, sorted: within a revision etcd's order is its own.
+/// Returns the next events, sorted, because their order within a revision is not defined.
 async fn next_events(watch: &mut CacheWatcher, count: usize) -> Vec<String> {
     let mut received = Vec::new();
     while received.len() < count {
@@ -121,7 +121,7 @@ async fn a_transaction_of_another_client_is_one_revision() {
     assert_eq!(next_events(&mut f.watch(start).await, 2).await, expected);
     assert_eq!(f.list().await, (vec!["ns/a".into(), "ns/b".into()], at));
 
-    // And it goes on.
+    // Later events arrive too.
     let swap = Txn::new().and_then([TxnOp::delete("/registry/things/ns/a", None), txn_put("c")]);
     f.raw.txn(swap).await.unwrap();
     let next = f.storage.current_revision().await.unwrap();
@@ -130,7 +130,7 @@ async fn a_transaction_of_another_client_is_one_revision() {
     assert_eq!(next_events(&mut f.watch(at).await, 2).await, expected);
 }
 
-/// What an hour does to every server that has Events.
+/// As when Events expire after an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_ends_deletes_its_keys_at_one_revision() {
     let mut f = Fixture::start().await;
@@ -154,8 +154,8 @@ async fn a_lease_that_ends_deletes_its_keys_at_one_revision() {
     assert_eq!(f.cacher.readiness(), Ok(()));
 }
 
-/// A state from before the cache began is read from etcd: one object by one get, a page from the position of its token,
-/// which is relative to the namespace.
+/// States from before the start of the cache are read from etcd: one object by one get, and a page from the position of
+/// its token, which is relative to the namespace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn states_from_before_a_restart_are_read_from_etcd() {
     let mut f = Fixture::start().await;

@@ -1,5 +1,5 @@
-//! A `Cacher` over a real etcd that loses its newest writes or holds garbage: trouble that no scripted
-//! storage can be trusted to imitate. The storage trait's own rules are in the suite beside this.
+//! Tests of a `Cacher` over a real etcd that loses its newest writes or has unreadable values. The modules beside this
+//! one test the rules of the storage trait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn cacher(storage: Arc<dyn Storage>, tasks: &Tasks) -> Arc<Cacher> {
     Cacher::start(resource, storage, tasks, CacherConfig::default())
 }
 
-/// The names in a consistent list, once there is one.
+/// Returns the names in a consistent list.
 async fn names(cacher: &Arc<Cacher>) -> Result<Vec<String>, String> {
     let list = cacher
         .list(&SelectionPredicate::default(), &ListOptions::default())
@@ -67,8 +67,8 @@ async fn watch(cacher: &Arc<Cacher>, after: ResourceVersion) -> watchet::cacher:
         .expect("the cache has a state")
 }
 
-/// An operator restores a backup under running servers. Later writes are lost: they must not be served any longer, and
-/// clients that have seen them get a 410.
+/// An administrator restores a backup while servers run. The later writes are lost: the cache must no longer serve
+/// them, and clients that have received them get a 410.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn state_of_a_restored_etcd_replaces_the_cache() {
     let mut process = EtcdProcess::start(&[]).await;
@@ -104,7 +104,7 @@ async fn state_of_a_restored_etcd_replaces_the_cache() {
     tasks.drain(PATIENCE).await.unwrap();
 }
 
-/// Another client of etcd writes a value that is not an object, and deletes it again. (WC-132)
+/// Another client of etcd writes a value that is not an object, and deletes it. (WC-132)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unreadable_value_of_another_writer_is_an_error_until_it_is_deleted() {
     let process = EtcdProcess::start(&[]).await;
@@ -118,7 +118,7 @@ async fn unreadable_value_of_another_writer_is_an_error_until_it_is_deleted() {
     until(&cacher, &["ns/a"]).await;
     let mut watcher = watch(&cacher, made).await;
 
-    // A key that is garbage, then a value that is: neither may be taken for peace.
+    // A key that did not exist, and one that did: the error must name each.
     for (garbage, named) in [
         ("/registry/pods/ns/b", "/pods/ns/b"),
         ("/registry/pods//b", "/pods//b"),
@@ -149,10 +149,11 @@ async fn unreadable_value_of_another_writer_is_an_error_until_it_is_deleted() {
     tasks.drain(PATIENCE).await.unwrap();
 }
 
-/// While an unreadable value lay in etcd and was then deleted, a watch that resumed from just before the gap
-/// got only the last of five changes of another object, without a 410. What etcd has forgotten is a 410.
+/// While etcd had an unreadable value, which was later deleted, a watch that resumed from just before the gap received
+/// only the last of five changes of another object, without a 410. If etcd has compacted the changes, the watch gets a
+/// 410.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_beside_an_unreadable_value_are_replayed_or_refused() {
+async fn changes_during_an_unreadable_value_are_replayed_or_a_410() {
     let process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     let tasks = Tasks::new();

@@ -1,5 +1,5 @@
-//! The `etcd` back end when etcd dies, hangs, or is not there: what must fail does so in bounded
-//! time and by its name, and what was promised still holds afterwards.
+//! Tests of the `etcd` back end when etcd crashes, hangs or is unreachable: calls fail in bounded time with the correct
+//! error, and acknowledged writes are stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use watchet::tasks::Tasks;
 use super::etcd::EtcdProcess;
 use super::support::{Follow, Maintained, PATIENCE, create, describe, key, put};
 
-/// What ends the watch, skipping what was under way before.
+/// Reads until the watch fails and returns the error.
 async fn end_of(watch: &mut StorageWatch) -> StorageError {
     loop {
         let item = timeout(PATIENCE, watch.batches.next()).await;
@@ -45,7 +45,7 @@ async fn a_crash_ends_the_watch_and_a_new_one_has_no_gap() {
     }
     let last = watch.events(3).await[2].revision;
     let missed = create(&store, "/pods/ns/missed", "x").await;
-    // The event may or may not have arrived; the resumed watch must have it all the same.
+    // The event may or may not have arrived; the resumed watch must have it in both cases.
     process.kill();
     loop {
         match watch.batch().await {
@@ -67,8 +67,8 @@ async fn a_crash_ends_the_watch_and_a_new_one_has_no_gap() {
     );
 }
 
-/// Writers go on through three crashes: what was acknowledged is there, what was not may be, and
-/// nothing was written twice.
+/// Writers continue through three crashes: acknowledged writes are stored, unacknowledged ones may be, and no write is
+/// executed twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_crashes() {
     let mut process = EtcdProcess::start(&[]).await;
@@ -90,7 +90,7 @@ async fn acknowledged_writes_survive_crashes() {
                             acknowledged.push((at, revision));
                             made.fetch_add(1, Ordering::Relaxed);
                         }
-                        // A second try of a write that was made would be refused.
+                        // A repeated write would be refused.
                         Ok(refused) => panic!("{at} was made twice: {refused:?}"),
                         Err(StorageError::Unavailable(_)) => unknown += 1,
                         Err(error) => panic!("{error}"),
@@ -100,7 +100,7 @@ async fn acknowledged_writes_survive_crashes() {
             })
         })
         .collect();
-    // Before, between and after the crashes they write.
+    // Writes before, between and after the crashes.
     for crash in 1..=4 {
         let written = async {
             while made.load(Ordering::Relaxed) < 100 * crash {
@@ -127,9 +127,9 @@ async fn acknowledged_writes_survive_crashes() {
     assert!(total >= 400, "writers wrote: {total}");
 }
 
-/// A stopped peer closes no connection: only keepalive detects it.
+/// A stopped process does not close its connections: only keepalive detects it.
 #[tokio::test]
-async fn a_connection_that_hangs_is_noticed() {
+async fn hanging_connection_is_detected() {
     let process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     let start = store.current_revision().await.unwrap();
@@ -144,7 +144,7 @@ async fn a_connection_that_hangs_is_noticed() {
         assert!(matches!(error, StorageError::Unavailable(_)), "{error}");
     }
     process.resume();
-    // The write was in flight: it is there once or not at all.
+    // The outcome of the write in flight is unknown: it is stored once or not at all.
     let deadline = Instant::now() + PATIENCE;
     let found = loop {
         match store.get(&key("/pods/ns/a")).await {
@@ -169,14 +169,14 @@ async fn a_connection_that_hangs_is_noticed() {
     }
 }
 
-/// An idle connection must not be taken for an abuser: etcd hangs up on clients that ping much.
+/// etcd closes connections of clients that ping too often. An idle watch must not be closed.
 #[tokio::test]
-async fn a_quiet_watch_is_not_restarted() {
+async fn idle_watch_is_not_restarted() {
     let process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     let start = store.current_revision().await.unwrap();
     let mut watch = store.watch(&key("/pods/"), start).await.unwrap();
-    // Four keepalive intervals; etcd forgives two.
+    // Four keepalive intervals; etcd tolerates two pings without data.
     let ended = timeout(Duration::from_secs(25), watch.batches.next()).await;
     assert!(ended.is_err(), "{ended:?}");
     create(&store, "/pods/ns/a", "x").await;
@@ -185,7 +185,7 @@ async fn a_quiet_watch_is_not_restarted() {
 }
 
 #[tokio::test]
-async fn a_dead_endpoint_does_not_matter_while_another_lives() {
+async fn unreachable_endpoint_is_skipped() {
     let process = EtcdProcess::start(&[]).await;
     let config = Etcd3Config {
         endpoints: vec!["http://127.0.0.1:1".into(), process.url().into()],
@@ -201,10 +201,10 @@ async fn a_dead_endpoint_does_not_matter_while_another_lives() {
     assert_eq!(watch.events(20).await.len(), 20);
 }
 
-/// A member that failed may be another one when it is back, so it is asked before it is believed; a
-/// watch that was opened in between learns of the answer.
+/// A member that failed may run another version afterwards, so its version is requested again before its progress
+/// responses are used. A watch that was opened in between uses the result.
 #[tokio::test]
-async fn progress_is_answered_again_after_a_crash() {
+async fn progress_is_reported_again_after_a_crash() {
     let mut process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     process.kill();

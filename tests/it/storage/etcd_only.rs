@@ -1,5 +1,5 @@
-//! What only the `etcd` back end has to show: the layout it shares with Kubernetes, sizes that break
-//! naive clients, leases, the Compactor, TLS. Faults are in `etcd_faults`.
+//! Tests of the `etcd` back end only: Kubernetes' key layout, large lists and histories, leases, the compactor, TLS.
+//! `etcd_faults` tests failures.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn put_large(store: &Arc<dyn Storage>, at: &str, bytes: usize, ttl: Option
 }
 
 #[tokio::test]
-async fn the_layout_is_that_of_kubernetes() {
+async fn keys_have_the_layout_of_kubernetes() {
     let process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     let mut raw = raw(&process).await;
@@ -45,7 +45,7 @@ async fn the_layout_is_that_of_kubernetes() {
         i64::try_from(ours.get()).unwrap()
     );
 
-    // What another API server wrote, in its own encoding, is served as it is.
+    // A value that another API server wrote in its own encoding is returned unchanged.
     let protobuf = b"k8s\0\x0a\x0f\xff".to_vec();
     raw.put("/registry/pods/ns/b", protobuf.clone(), None)
         .await
@@ -56,7 +56,7 @@ async fn the_layout_is_that_of_kubernetes() {
     let mut watch = Follow::open(&store, "/pods/", ours).await;
     assert_eq!(watch.events(1).await[0].value.as_ref().unwrap(), &protobuf);
 
-    // Another prefix in the same etcd is another world.
+    // Another prefix in the same etcd is separate.
     let other = Etcd3::connect(Etcd3Config {
         prefix: "elsewhere/".into(),
         ..process.config()
@@ -68,10 +68,10 @@ async fn the_layout_is_that_of_kubernetes() {
     assert_eq!(stored.kvs()[0].value(), b"other");
 }
 
-/// Larger than what a gRPC client takes by default (4 MiB), and than what this one does (64 MiB): a
-/// first page of unknown size is too large and must shrink.
+/// Larger than the default limit of a gRPC client (4 MiB) and than this client's (64 MiB): the first page is too large
+/// and must be requested again with fewer keys.
 #[tokio::test]
-async fn lists_of_any_size_arrive() {
+async fn large_lists_are_complete() {
     let process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     for number in 0..70 {
@@ -84,7 +84,7 @@ async fn lists_of_any_size_arrive() {
     assert_eq!((part.items.len(), part.remaining), (68, Some(2)));
 }
 
-/// Small values come in pages too; together they are one state, whatever is written meanwhile.
+/// Small values are read in pages too; all pages are of the same revision, whatever is written in between.
 #[tokio::test]
 async fn a_list_of_many_pages_is_one_state() {
     let process = EtcdProcess::start(&[]).await;
@@ -109,7 +109,7 @@ async fn a_list_of_many_pages_is_one_state() {
         let mut number = 0;
         while !token.is_cancelled() {
             number += 1;
-            // On the first page, then on the last.
+            // A change of the first page, then of the last one.
             create(&writer, &format!("/pods/ns/0-{number}"), "new").await;
             create(&writer, &format!("/pods/ns/99-{number}"), "new").await;
         }
@@ -123,7 +123,7 @@ async fn a_list_of_many_pages_is_one_state() {
     writing.await.unwrap();
 }
 
-/// etcd replays up to 1,000 revisions in one message; these are 72 MiB, more than this client takes.
+/// etcd replays up to 1,000 revisions in one message; these are 72 MiB, more than this client accepts.
 #[tokio::test]
 async fn a_long_history_of_large_values_replays() {
     const EVENTS: usize = 1000;
@@ -142,8 +142,8 @@ async fn a_long_history_of_large_values_replays() {
     }
 }
 
-/// One transaction whose events, with previous values, do not fit in one message: etcd sends it in
-/// fragments, and the batch must still hold all of it.
+/// The events of a transaction, with previous values, exceed the limit of a message: etcd sends fragments, and the
+/// batch must contain all events.
 #[tokio::test]
 async fn events_of_a_revision_are_delivered_together() {
     const KEYS: usize = 100;
@@ -242,8 +242,8 @@ async fn a_revoked_lease_is_replaced() {
     assert_ne!(first, second);
 }
 
-/// Two servers compact one etcd: in each interval one of them, and at the revision of one interval
-/// before, so that history lives between one and two of them.
+/// Two servers compact one etcd: one of them wins each interval and compacts at the revision of the interval before, so
+/// that history is one to two intervals long.
 #[tokio::test]
 async fn wc_194_one_compactor_wins_each_interval() {
     const INTERVAL: Duration = Duration::from_millis(800);
@@ -268,7 +268,7 @@ async fn wc_194_one_compactor_wins_each_interval() {
         sleep(Duration::from_millis(20)).await;
     }
     let mut raw = raw(&process).await;
-    // A stop may come between what a round agrees on and what it does: it comes when both are done.
+    // The servers are stopped only after a round is complete: the key is written and etcd has compacted.
     let agreed = loop {
         let agreed = raw.get("compact_rev_key", None).await.unwrap();
         if let [kv] = agreed.kvs()
@@ -294,7 +294,7 @@ async fn wc_194_one_compactor_wins_each_interval() {
     let compacted: u64 = agreed.kvs()[0].value_str().unwrap().parse().unwrap();
     for store in &stores {
         let at = ResourceVersion::new(compacted);
-        // WC-195: whichever of them wrote it.
+        // WC-195: independent of which server wrote it.
         assert_eq!(store.compacted_revision().await.unwrap(), at);
         assert!(
             list(store, "/pods/", Some(at)).await.is_ok(),
@@ -319,7 +319,7 @@ async fn wc_194_one_compactor_wins_each_interval() {
     );
 }
 
-/// While a store with an interval compacts its etcd, one without an interval does not write to its own.
+/// A store with an interval compacts its etcd; one without an interval does not write to its etcd.
 #[tokio::test]
 async fn a_store_without_an_interval_does_not_compact() {
     let tasks = Tasks::new();
@@ -394,7 +394,7 @@ async fn tls_with_client_certificates() {
     }
 }
 
-/// The number of watches that etcd itself counts.
+/// Returns the number of watches that etcd reports.
 async fn watchers(process: &EtcdProcess) -> u64 {
     let address = process.url().strip_prefix("http://").unwrap();
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -410,12 +410,12 @@ async fn watchers(process: &EtcdProcess) -> u64 {
 }
 
 #[tokio::test]
-async fn a_dropped_watch_is_gone_from_etcd() {
+async fn dropped_watch_is_cancelled_in_etcd() {
     const WATCHES: usize = 150;
     let process = EtcdProcess::start(&[]).await;
     let store: Arc<dyn Storage> = process.connect().await;
     let start = store.current_revision().await.unwrap();
-    // More than one connection carries.
+    // More watches than one connection carries.
     let mut watches = Vec::new();
     for _ in 0..WATCHES {
         watches.push(Follow::open(&store, "/pods/", start).await);
@@ -433,7 +433,7 @@ async fn a_dropped_watch_is_gone_from_etcd() {
     }
 }
 
-/// A value with a lease that another client set is no trouble, nor is a key that names nothing.
+/// Values with a lease of another client are served, and keys that name no object are reported.
 #[tokio::test]
 async fn values_of_other_writers_are_served_or_reported() {
     let process = EtcdProcess::start(&[]).await;

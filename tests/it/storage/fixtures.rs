@@ -22,7 +22,7 @@ impl Backend for MemoryStore {
     }
 }
 
-/// A store in a directory of its own, with the default durability.
+/// A store in its own directory with the default durability.
 pub(crate) struct EmbeddedStore {
     store: Arc<Embedded>,
     _directory: tempfile::TempDir,

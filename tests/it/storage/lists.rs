@@ -1,4 +1,4 @@
-//! Cases about lists: order, borders, pages and states of the past.
+//! Tests of lists: order, prefixes, pages and past states.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use watchet::storage::{ListRequest, Storage, StorageError};
 use super::support::{create, delete, key, list, page, pairs, update};
 
 pub(crate) async fn lists_are_ordered_and_bounded_by_the_prefix(store: Arc<dyn Storage>) {
-    // `-` and `.` sort before `/`, `0` after it: the border of a prefix is where order is subtle.
+    // `-` and `.` sort before `/`, and `0` after it.
     for at in [
         "/pods/foobar/a",
         "/pods/foo/b",
@@ -58,7 +58,7 @@ pub(crate) async fn pages_join_up_to_the_whole(store: Arc<dyn Storage>) {
             let Some(last) = part.items.last().filter(|_| part.more) else {
                 break;
             };
-            // What a continue token holds: the key just after the last one.
+            // The key after the last one, as in a continue token.
             let relative = last.key.as_str().strip_prefix("/pods/").unwrap();
             start = format!("{relative}\0");
         }
@@ -68,7 +68,7 @@ pub(crate) async fn pages_join_up_to_the_whole(store: Arc<dyn Storage>) {
     assert_eq!(pairs(&tail), ["/pods/ns/5=x", "/pods/ns/6=x"]);
     let beyond = page(&store, "/pods/", "nz", None, 3).await.unwrap();
     assert_eq!((beyond.items.len(), beyond.remaining), (0, Some(0)));
-    // A list without a count still says whether there is more.
+    // Without a count, a list still reports whether more keys follow.
     for (limit, more) in [(6, true), (7, false), (0, false)] {
         let uncounted = store.list(ListRequest {
             prefix: key("/pods/"),
@@ -89,7 +89,7 @@ pub(crate) async fn pages_stay_pinned_while_writers_write(store: Arc<dyn Storage
     }
     let first = page(&store, "/pods/", "", None, 2).await.unwrap();
     assert_eq!(first.remaining, Some(4));
-    // One is changed, one deleted, one created, all beyond the first page.
+    // One key is changed, one deleted and one created, all after the first page.
     update(&store, "/pods/ns/2", revisions[2], "new").await;
     delete(&store, "/pods/ns/3", revisions[3]).await;
     create(&store, "/pods/ns/31", "new").await;
@@ -144,7 +144,7 @@ pub(crate) async fn exact_lists_report_their_revision(store: Arc<dyn Storage>) {
     assert_eq!(latest.revision, last, "not that of the newest item");
 }
 
-pub(crate) async fn future_revisions_are_refused(store: Arc<dyn Storage>) {
+pub(crate) async fn list_at_a_future_revision_is_future_error(store: Arc<dyn Storage>) {
     let last = create(&store, "/pods/ns/a", "one").await;
     let ahead = ResourceVersion::new(last.get() + 1000);
     match list(&store, "/pods/", Some(ahead)).await {

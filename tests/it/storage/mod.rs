@@ -1,8 +1,8 @@
-//! The storage test-suite: every rule of the `Storage` trait, written once and run against each
-//! back end. It is not about any one back end; what only one can do is tested beside it.
+//! The storage tests: every rule of the `Storage` trait, run against each back end. Separate modules test what only one
+//! back end can do.
 //!
-//! Adding a back end is a [`Backend`] fixture and one `storage_suite!` line below. Cases assume a
-//! store of their own and no other writer, but not that revisions are dense or begin at 1.
+//! To add a back end, add a [`Backend`] and a `storage_suite!` line below. Each test has its own store without other
+//! writers; it must not assume that revisions are dense or begin at 1.
 
 mod compaction;
 mod durable;
@@ -24,8 +24,7 @@ use std::sync::Arc;
 
 use watchet::storage::Storage;
 
-/// A running, empty store, and what it needs to exist (a directory, a process) for as long as the
-/// fixture lives.
+/// A running, empty store, and the directory or process that it needs, for the lifetime of this value.
 pub(crate) trait Backend: Send + Sync + Sized {
     /// Starts a store that no other test writes to.
     fn start() -> impl Future<Output = Self> + Send;
@@ -34,7 +33,7 @@ pub(crate) trait Backend: Send + Sync + Sized {
     fn storage(&self) -> Arc<dyn Storage>;
 }
 
-/// Runs every case against a [`Backend`]: `storage_suite!(module_name, FixtureType);`.
+/// Runs every test against a [`Backend`]: `storage_suite!(module_name, FixtureType);`.
 macro_rules! storage_suite {
     ($module:ident, $backend:ty) => {
         mod $module {
@@ -44,12 +43,12 @@ macro_rules! storage_suite {
                     create_refuses_an_existing_key,
                     update_compares_and_swaps,
                     delete_compares_and_swaps,
-                    recreation_begins_a_new_life,
+                    recreated_key_has_a_new_create_revision,
                     missing_keys_refuse_updates_and_deletes,
                     values_are_opaque_bytes,
                     current_revision_follows_writes,
                     concurrent_increments_lose_nothing,
-                    too_large_values_are_refused,
+                    too_large_value_is_too_large_error,
                 ],
                 lists: [
                     lists_are_ordered_and_bounded_by_the_prefix,
@@ -57,26 +56,26 @@ macro_rules! storage_suite {
                     pages_stay_pinned_while_writers_write,
                     old_revisions_show_the_old_state,
                     exact_lists_report_their_revision,
-                    future_revisions_are_refused,
+                    list_at_a_future_revision_is_future_error,
                 ],
                 watches: [
                     catches_up_then_follows,
                     events_carry_previous_values,
-                    prefixes_have_borders,
+                    watch_of_a_prefix_excludes_longer_names,
                     a_single_key_can_be_watched,
                     history_and_live_join_without_gap_or_duplicate,
-                    future_watches_are_refused,
+                    watch_from_a_future_revision_is_future_error,
                     progress_is_not_ahead_of_events,
                     progress_reaches_the_revision_of_a_read,
                     progress_answers_an_idle_watch,
                     list_then_watch_equals_a_later_list,
                     many_watches_see_the_same,
                     expiry_is_a_deletion,
-                    an_update_without_ttl_frees_the_key,
+                    update_without_ttl_removes_the_ttl,
                 ],
                 compaction: [
                     compacted_revisions_cannot_be_listed,
-                    compacted_watches_are_refused,
+                    watch_from_a_compacted_revision_is_compacted_error,
                     live_state_survives_compaction,
                     deleted_keys_can_return_after_compaction,
                     an_idle_watch_survives_compaction,

@@ -1,5 +1,5 @@
-//! The seeded model test: random operations against a map of all revisions, with every list at
-//! every live revision and every watch replay compared. The model knows nothing of any back end.
+//! The model test: random operations, compared with a map of all revisions: every list at every live revision, and
+//! every replay of a watch. The seed is printed.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -29,13 +29,13 @@ const KEYS: [&str; 8] = [
     "/secrets/foo/b",
 ];
 
-/// How many places of history are compared at a time: etcd serves watches that start in the past in
-/// rounds of 100 ms, and one round serves many.
+/// The number of revisions that are compared concurrently: etcd serves watches that start in the past every 100 ms,
+/// many at a time.
 const CONCURRENT_CHECKS: usize = 64;
 
 type State = BTreeMap<StorageKey, KeyValue>;
 
-/// What a store must be: its state after every revision, and the events between them.
+/// The expected state after every revision, and the events between them.
 pub(crate) struct Model {
     states: BTreeMap<ResourceVersion, State>,
     events: BTreeMap<ResourceVersion, StorageEvent>,
@@ -43,7 +43,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// The model of a store that is empty at `revision`.
+    /// Returns the model of a store that is empty at `revision`.
     pub(crate) fn empty_at(revision: ResourceVersion) -> Self {
         Self {
             states: BTreeMap::from([(revision, State::new())]),
@@ -60,7 +60,7 @@ impl Model {
         self.states.last_key_value().expect("never empty").1
     }
 
-    /// Applies what the store said it did at `revision`.
+    /// Applies a successful operation at `revision`.
     pub(crate) fn apply(
         &mut self,
         at: &StorageKey,
@@ -89,7 +89,7 @@ impl Model {
         self.events.insert(revision, event);
     }
 
-    /// Forgets what is before `at`.
+    /// Drops the history before `at`.
     pub(crate) fn compact(&mut self, at: ResourceVersion) {
         self.compacted = at;
         self.states = self.states.split_off(&at);
@@ -104,8 +104,8 @@ impl Model {
             .collect()
     }
 
-    /// Compares the oldest and the latest lists, and the whole of history. What the store refuses
-    /// to read is the caller's to judge; what it reads wrongly is a failure.
+    /// Compares the oldest list, the latest list and the whole history. Panics if they differ; returns an error if the
+    /// store cannot read them.
     pub(crate) async fn verify(&self, store: &Arc<dyn Storage>) -> Result<(), StorageError> {
         assert_eq!(store.current_revision().await?, self.revision());
         let oldest = *self.states.first_key_value().expect("never empty").0;
@@ -169,7 +169,7 @@ impl Model {
     }
 }
 
-/// One random operation, made on the store and, when it succeeds, on the model.
+/// Makes a random operation on the store and, if it succeeds, on the model.
 pub(crate) async fn step(store: &Arc<dyn Storage>, model: &mut Model, random: &mut Rng) {
     let at = KEYS[random.usize(..KEYS.len())];
     let current = model.state().get(&key(at)).cloned();
@@ -207,7 +207,7 @@ pub(crate) async fn step(store: &Arc<dyn Storage>, model: &mut Model, random: &m
     }
 }
 
-/// A random page of a random live state.
+/// Compares a random page of a random live state.
 async fn random_page(store: &Arc<dyn Storage>, model: &Model, random: &mut Rng) {
     let prefix = PREFIXES[random.usize(..PREFIXES.len())];
     let start = ["", "foo/", "foo/b\0", "foobar/a", "a", "z"][random.usize(..6)];
@@ -256,7 +256,7 @@ pub(crate) async fn random_operations_agree_with_the_model(store: Arc<dyn Storag
     assert_eq!(seen, expected, "the live watch saw all of history once");
 }
 
-/// Writers that know nothing of each other make one history: replayed, it explains every outcome.
+/// The outcomes of concurrent writers are consistent with one history, which is replayed.
 pub(crate) async fn concurrent_writers_make_one_history(store: Arc<dyn Storage>) {
     let start = store.current_revision().await.unwrap();
     let tasks = Tasks::new();

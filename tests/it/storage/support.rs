@@ -1,5 +1,4 @@
-//! What the cases share: short ways to write, list and follow a watch, each of which asserts what
-//! must always hold. No case is here.
+//! Helpers of the storage tests to write, list and watch. Each asserts the rules that always hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use watchet::storage::{
 };
 use watchet::tasks::Tasks;
 
-/// Longer than any healthy store takes to answer on a busy machine.
+/// A time limit longer than any working store takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn key(text: &str) -> StorageKey {
@@ -25,7 +24,7 @@ pub(crate) fn bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// A conditional put without a TTL.
+/// Puts a value under a condition, without a TTL.
 pub(crate) async fn put(
     store: &Arc<dyn Storage>,
     at: &str,
@@ -81,7 +80,7 @@ pub(crate) async fn list(
     page(store, prefix, "", at, 0).await
 }
 
-/// Lists a page and checks what holds for each.
+/// Lists a page and checks the rules of every page.
 pub(crate) async fn page(
     store: &Arc<dyn Storage>,
     prefix: &str,
@@ -112,7 +111,7 @@ pub(crate) async fn page(
     Ok(page)
 }
 
-/// `key=value` of each item, to compare at a glance.
+/// Returns `key=value` of each item.
 pub(crate) fn pairs(page: &ListPage) -> Vec<String> {
     let pair = |item: &watchet::storage::KeyValue| {
         format!("{}={}", item.key, String::from_utf8_lossy(&item.value))
@@ -120,7 +119,7 @@ pub(crate) fn pairs(page: &ListPage) -> Vec<String> {
     page.items.iter().map(pair).collect()
 }
 
-/// A watch that checks order as it reads.
+/// A watch that checks the order as it reads.
 pub(crate) struct Follow {
     pub(crate) watch: StorageWatch,
     prefix: StorageKey,
@@ -142,7 +141,7 @@ impl Follow {
         }
     }
 
-    /// The next batch, whatever it is.
+    /// Returns the next batch.
     pub(crate) async fn batch(&mut self) -> Result<StorageBatch, StorageError> {
         let batch = timeout(PATIENCE, self.watch.batches.next())
             .await
@@ -166,7 +165,7 @@ impl Follow {
         Ok(batch)
     }
 
-    /// The next `count` events; a batch that holds more is a failure.
+    /// Returns the next `count` events; a batch with more events is a failure.
     pub(crate) async fn events(&mut self, count: usize) -> Vec<StorageEvent> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -176,7 +175,7 @@ impl Follow {
         events
     }
 
-    /// Asks for progress and reads until a batch reaches `revision`; what was read on the way.
+    /// Requests progress and reads until a batch reaches `revision`; returns the events.
     pub(crate) async fn until(&mut self, revision: ResourceVersion) -> Vec<StorageEvent> {
         self.watch.progress.request();
         let mut events = Vec::new();
@@ -187,7 +186,7 @@ impl Follow {
     }
 }
 
-/// `revision key=value (was previous)` of each event, without the revision.
+/// Returns `key=value (was previous)` of each event, without the revision.
 pub(crate) fn describe(events: &[StorageEvent]) -> Vec<String> {
     let text = |value: &Option<Bytes>| match value {
         Some(value) => String::from_utf8_lossy(value).into_owned(),
@@ -204,7 +203,7 @@ pub(crate) fn describe(events: &[StorageEvent]) -> Vec<String> {
     events.iter().map(describe_one).collect()
 }
 
-/// Runs the store's background duties until dropped.
+/// Runs the store's background tasks until dropped.
 pub(crate) struct Maintained(Tasks);
 
 impl Maintained {

@@ -1,10 +1,10 @@
-//! Certificates for tests that speak TLS to etcd. They live as long as their directory.
+//! Certificates for TLS to etcd. The files exist as long as their directory.
 
 use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// A certificate authority, and a server's and a client's certificate that it signed.
+/// A CA, and the certificates of a server and a client that it signed.
 pub(crate) struct TlsFiles {
     pub(crate) ca: PathBuf,
     pub(crate) server_cert: PathBuf,
@@ -15,7 +15,7 @@ pub(crate) struct TlsFiles {
 }
 
 impl TlsFiles {
-    /// A new authority each time.
+    /// Creates a new CA and new certificates.
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let write = |name: &str, pem: String| {
@@ -34,7 +34,7 @@ impl TlsFiles {
             let cert = params.signed_by(&key, &issuer).expect("a certificate");
             (cert.pem(), key.serialize_pem())
         };
-        // An address is recognised as one.
+        // rcgen encodes an IP address as such.
         let (server_cert, server_key) = sign(vec!["127.0.0.1".into()]);
         let (client_cert, client_key) = sign(vec!["client".into()]);
         Self {

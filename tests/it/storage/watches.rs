@@ -1,4 +1,4 @@
-//! Cases about watches: catching up, following, progress and expiry.
+//! Tests of watches: catching up, live events, progress and expiry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub(crate) async fn events_carry_previous_values(store: Arc<dyn Storage>) {
     assert!(rest.events(1).await[0].is_create(), "also after a deletion");
 }
 
-pub(crate) async fn prefixes_have_borders(store: Arc<dyn Storage>) {
+pub(crate) async fn watch_of_a_prefix_excludes_longer_names(store: Arc<dyn Storage>) {
     let start = store.current_revision().await.unwrap();
     let mut namespace = Follow::open(&store, "/pods/foo/", start).await;
     let mut pods = Follow::open(&store, "/pods/", start).await;
@@ -93,13 +93,13 @@ pub(crate) async fn a_single_key_can_be_watched(store: Arc<dyn Storage>) {
     assert_eq!(describe(&replay.events(2).await), expected);
 }
 
-/// Watches that begin at every point of a history that is still being written all see its rest.
+/// Watches that begin at every revision of a history that is being written receive all later events.
 pub(crate) async fn history_and_live_join_without_gap_or_duplicate(store: Arc<dyn Storage>) {
     const WRITES: usize = 200;
     const STEP: usize = 8;
     let start = store.current_revision().await.unwrap();
     let tasks = Tasks::new();
-    // The reader lets the writer go on by some writes at a time, and opens a watch while they are made.
+    // The reader permits the writer a few writes at a time, and opens a watch while they are made.
     let allowed = Arc::new(tokio::sync::Semaphore::new(0));
     let writing = {
         let (store, allowed) = (store.clone(), allowed.clone());
@@ -134,9 +134,9 @@ pub(crate) async fn history_and_live_join_without_gap_or_duplicate(store: Arc<dy
     }
 }
 
-/// No client can know a revision that was never written: a watch after it comes from a store that has lost it, and must not
-/// wait until this store writes that revision.
-pub(crate) async fn future_watches_are_refused(store: Arc<dyn Storage>) {
+/// A revision that was never written is unknown to clients. A watch after it comes from a store that has lost it, and
+/// must fail instead of waiting.
+pub(crate) async fn watch_from_a_future_revision_is_future_error(store: Arc<dyn Storage>) {
     let made = create(&store, "/pods/ns/a", "1").await;
     for after in [made.next(), ResourceVersion::new(made.get() + 1000)] {
         match store.watch(&key("/pods/"), after).await {
@@ -158,7 +158,7 @@ pub(crate) async fn progress_is_not_ahead_of_events(store: Arc<dyn Storage>) {
     for round in 0..20 {
         let seen = create(&store, &format!("/pods/ns/{round}"), "x").await;
         let noise = create(&store, &format!("/noise/ns/{round}"), "x").await;
-        // Whatever the way to learn a revision, progress asked for afterwards reaches it.
+        // Progress that is requested after a revision was learned reaches that revision, however it was learned.
         let known = match round % 3 {
             0 => noise,
             1 => store.current_revision().await.unwrap(),
@@ -170,9 +170,8 @@ pub(crate) async fn progress_is_not_ahead_of_events(store: Arc<dyn Storage>) {
     }
 }
 
-/// A revision that a reader saw is reached by progress asked for afterwards, even when the write
-/// that made it is not acknowledged yet. Nothing touches the watch's prefix: each answer is due to
-/// its request alone.
+/// A progress request reaches a revision that a reader has seen, even if its write is not acknowledged yet. No event
+/// has the prefix of the watch, so that only progress responses advance it.
 pub(crate) async fn progress_reaches_the_revision_of_a_read(store: Arc<dyn Storage>) {
     let start = store.current_revision().await.unwrap();
     let mut watch = Follow::open(&store, "/idle/", start).await;
@@ -203,7 +202,7 @@ pub(crate) async fn progress_answers_an_idle_watch(store: Arc<dyn Storage>) {
         assert!(batch.events.is_empty());
         assert!(batch.revision >= start);
     }
-    // A watch of a prefix that nothing touches is not behind.
+    // A watch of a prefix without changes is not behind.
     let mut last = start;
     for number in 0..50 {
         last = create(&store, &format!("/noise/ns/{number}"), "x").await;
@@ -211,7 +210,7 @@ pub(crate) async fn progress_answers_an_idle_watch(store: Arc<dyn Storage>) {
     assert!(watch.until(last).await.is_empty());
 }
 
-/// The law that a cache lives by: a list, and every event after it, is any later list.
+/// A list plus every later event equals any later list.
 pub(crate) async fn list_then_watch_equals_a_later_list(store: Arc<dyn Storage>) {
     const WRITERS: usize = 4;
     const EACH: usize = 40;
@@ -287,7 +286,7 @@ pub(crate) async fn many_watches_see_the_same(store: Arc<dyn Storage>) {
     }
 }
 
-/// Longer than a busy machine pauses between two steps of a case, or what should be alive is not.
+/// Longer than a busy machine pauses between two steps of a test; otherwise a key could expire too early.
 const TTL: Duration = Duration::from_secs(4);
 
 async fn put_for(store: &Arc<dyn Storage>, at: &str, expect: Expect) -> ResourceVersion {
@@ -326,7 +325,7 @@ pub(crate) async fn expiry_is_a_deletion(store: Arc<dyn Storage>) {
     assert_eq!(store.get(&key("/events/ns/brief")).await.unwrap().0, None);
     let old = list(&store, "/events/", Some(brief)).await.unwrap();
     assert_eq!(old.items.len(), 2, "history still shows it");
-    // The key is free for a new life, and a TTL can be given to a living one.
+    // The key can be created again, and an existing key can get a TTL.
     let again = put_for(&store, "/events/ns/kept", Expect::At(kept)).await;
     create(&store, "/events/ns/brief", "again").await;
     let events = timeout(PATIENCE, watch.events(3))
@@ -336,7 +335,7 @@ pub(crate) async fn expiry_is_a_deletion(store: Arc<dyn Storage>) {
     assert_eq!(describe(&events[2..]), ["/events/ns/kept=- was brief"]);
 }
 
-pub(crate) async fn an_update_without_ttl_frees_the_key(store: Arc<dyn Storage>) {
+pub(crate) async fn update_without_ttl_removes_the_ttl(store: Arc<dyn Storage>) {
     let _maintained = Maintained::start(&store);
     let start = store.current_revision().await.unwrap();
     let mut watch = Follow::open(&store, "/events/", start).await;
@@ -345,7 +344,7 @@ pub(crate) async fn an_update_without_ttl_frees_the_key(store: Arc<dyn Storage>)
     let Outcome::Done(freed) = freed.unwrap() else {
         panic!("it was not expired yet");
     };
-    // A second key with the same TTL, given later, marks the time by which the first would be gone.
+    // A second key with the same TTL, created later, shows that the first one would have expired.
     put_for(&store, "/events/ns/b", Expect::Absent).await;
     let events = timeout(PATIENCE, watch.events(4)).await.expect("b expires");
     assert_eq!(describe(&events[3..]), ["/events/ns/b=- was brief"]);

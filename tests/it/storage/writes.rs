@@ -1,4 +1,4 @@
-//! Cases about single keys: get, put, delete and their conditions.
+//! Tests of single keys: get, put, delete and their conditions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub(crate) async fn delete_compares_and_swaps(store: Arc<dyn Storage>) {
     assert!(list(&store, "/pods/", None).await.unwrap().items.is_empty());
 }
 
-pub(crate) async fn recreation_begins_a_new_life(store: Arc<dyn Storage>) {
+pub(crate) async fn recreated_key_has_a_new_create_revision(store: Arc<dyn Storage>) {
     let first = create(&store, "/pods/ns/a", "one").await;
     let deleted = delete(&store, "/pods/ns/a", first).await;
     let reborn = create(&store, "/pods/ns/a", "again").await;
@@ -87,7 +87,7 @@ pub(crate) async fn recreation_begins_a_new_life(store: Arc<dyn Storage>) {
         (found.create_revision, found.mod_revision),
         (reborn, reborn)
     );
-    // The life before is not this one.
+    // A revision from before the deletion does not match.
     let stale = put(&store, "/pods/ns/a", "no", Expect::At(first)).await;
     assert!(matches!(stale.unwrap(), Outcome::Refused(Some(_))));
 }
@@ -143,8 +143,7 @@ pub(crate) async fn current_revision_follows_writes(store: Arc<dyn Storage>) {
     }
 }
 
-/// 16 writers increment one counter by compare-and-swap: no increment is lost, and each is its
-/// own revision.
+/// 16 writers increment a counter by compare-and-swap: no increment is lost, and each has its own revision.
 pub(crate) async fn concurrent_increments_lose_nothing(store: Arc<dyn Storage>) {
     const WRITERS: usize = 16;
     const EACH: usize = 8;
@@ -183,7 +182,7 @@ pub(crate) async fn concurrent_increments_lose_nothing(store: Arc<dyn Storage>) 
     assert_eq!(found.unwrap().value, (WRITERS * EACH).to_string());
 }
 
-pub(crate) async fn too_large_values_are_refused(store: Arc<dyn Storage>) {
+pub(crate) async fn too_large_value_is_too_large_error(store: Arc<dyn Storage>) {
     let before = store.current_revision().await.unwrap();
     let huge = Put {
         key: key("/blobs/huge"),

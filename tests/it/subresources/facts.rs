@@ -1,5 +1,4 @@
-//! What a server says of itself and its parts: discovery, its version, component statuses, and which answers have
-//! rows for a Table.
+//! Tests of discovery, the version, component statuses, and which responses can be Tables.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -59,7 +58,7 @@ pub(super) async fn component_statuses_can_be_read(cluster: &Cluster) {
 }
 
 /// The members of discovery were in alphabetical order, and the version had no commit.
-pub(super) async fn discovery_is_in_upstreams_order(cluster: &Cluster) {
+pub(super) async fn discovery_has_upstreams_order(cluster: &Cluster) {
     let output = cluster.kubectl.run(&["get", "--raw", "/api/v1"]).await;
     let start = concat!(
         r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[{"name":"bindings","#,
@@ -81,8 +80,8 @@ pub(super) async fn discovery_is_in_upstreams_order(cluster: &Cluster) {
     assert!(version["gitCommit"].is_string(), "{version}");
 }
 
-/// A review is no row: a Table of it was made up.
-pub(super) async fn only_what_is_stored_has_rows(cluster: &Cluster) {
+/// A review is not stored and has no Table: the server returned an invented one.
+pub(super) async fn tables_of_reviews_are_not_acceptable(cluster: &Cluster) {
     let mut wire = cluster.server.plain(Protocol::Http1).await;
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let body = json!({"spec": {"nonResourceAttributes": {"path": "/version", "verb": "get"}}});
@@ -103,8 +102,8 @@ pub(super) async fn only_what_is_stored_has_rows(cluster: &Cluster) {
     }
 }
 
-/// A pod sent to the namespaces was refused without a reason.
-pub(super) async fn objects_of_another_kind_are_refused_with_a_reason(cluster: &Cluster) {
+/// A pod that was sent to the namespaces was rejected without a reason.
+pub(super) async fn objects_of_another_kind_are_rejected_with_a_reason(cluster: &Cluster) {
     let message = cluster
         .refused("/api/v1/namespaces", &super::pod("a"))
         .await;

@@ -25,7 +25,7 @@ fn jane() -> Value {
     })
 }
 
-/// The ports with and without authentication.
+/// Returns connections to the ports with and without authentication.
 async fn ports(cluster: &Cluster) -> [(Wire, &'static str); 3] {
     let server = &cluster.server;
     [
@@ -35,7 +35,7 @@ async fn ports(cluster: &Cluster) -> [(Wire, &'static str); 3] {
     ]
 }
 
-/// An allowing answer to any review.
+/// Returns a response that allows an AdmissionReview.
 fn allow(asked: &Value) -> Reply {
     Reply::json(&json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -74,8 +74,8 @@ pub(super) async fn reviews_and_webhooks_have_the_impersonated_user(cluster: &Cl
     }
 }
 
-/// Impersonation headers without a user were ignored, and the request was carried out as the caller.
-pub(super) async fn impersonation_without_a_user_is_refused(cluster: &Cluster) {
+/// Impersonation headers without a user were ignored, and the request was executed as the caller.
+pub(super) async fn impersonation_headers_without_a_user_are_rejected(cluster: &Cluster) {
     for (mut wire, own) in ports(cluster).await {
         for (header, listed) in [
             (("impersonate-group", "dev"), "{Group  dev    }"),

@@ -1,4 +1,4 @@
-//! Ways into containers and through nodes: a clear refusal, whatever the protocol.
+//! Tests of exec, attach, port-forward, proxy and logs, which need a kubelet: they return an error with every protocol.
 
 use http::Method;
 use serde_json::json;

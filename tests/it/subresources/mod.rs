@@ -1,5 +1,5 @@
-//! What has a path of its own beside an object, and what is only asked: through kubectl and clients of
-//! the real binary, on the embedded store and on etcd.
+//! Tests of subresources and reviews with kubectl and other clients of the real program, on the embedded store and on
+//! etcd.
 
 mod facts;
 mod identity;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::harness::{Kubectl, Server};
 use crate::storage::etcd::EtcdProcess;
 
-/// Runs a case, a function of a [`Cluster`], on both back ends.
+/// Runs a test, a function of a [`Cluster`], on both back ends.
 macro_rules! on_both {
     ($($module:ident::$name:ident),* $(,)?) => {
         mod embedded {
@@ -34,26 +34,26 @@ macro_rules! on_both {
 
 on_both!(
     facts::component_statuses_can_be_read,
-    facts::discovery_is_in_upstreams_order,
-    facts::objects_of_another_kind_are_refused_with_a_reason,
-    facts::only_what_is_stored_has_rows,
-    identity::impersonation_without_a_user_is_refused,
+    facts::discovery_has_upstreams_order,
+    facts::objects_of_another_kind_are_rejected_with_a_reason,
+    facts::tables_of_reviews_are_not_acceptable,
+    identity::impersonation_headers_without_a_user_are_rejected,
     identity::reviews_and_webhooks_have_the_impersonated_user,
     kubelet::subresources_that_need_a_kubelet_are_errors,
-    pods::a_scheduler_binds,
-    pods::an_eviction_asks_the_budget,
+    pods::bindings_assign_pods_to_nodes,
+    pods::evictions_respect_disruption_budgets,
     pods::kubectl_drains,
     pods::containers_are_added_and_resized,
-    reviews::kubectl_asks_who_and_what,
-    reviews::others_are_asked_about,
+    reviews::kubectl_whoami_and_can_i,
+    reviews::access_reviews_of_other_users,
     scale::kubectl_scales,
-    scale::a_scale_is_written_on_conditions,
+    scale::scale_updates_check_preconditions,
     scale::kube_scales,
     scale::custom_resources_scale,
     scale::kubectl_autoscales,
-    tokens::an_account_gets_in_with_its_token,
-    tokens::a_token_is_bound_to_an_object,
-    tokens::keys_are_shown,
+    tokens::token_authenticates_its_service_account,
+    tokens::tokens_can_be_bound_to_objects,
+    tokens::public_keys_are_served,
 );
 
 /// A server and a kubectl for it.
@@ -83,7 +83,7 @@ impl Cluster {
         }
     }
 
-    /// Makes an object.
+    /// Creates an object.
     async fn create(&self, object: &Value) {
         let output = self
             .kubectl
@@ -92,7 +92,7 @@ impl Cluster {
         assert!(output.ends_with(" created\n"), "{output}");
     }
 
-    /// An object, as it is now.
+    /// Returns an object.
     async fn get(&self, args: &[&str]) -> Value {
         let output = self
             .kubectl
@@ -101,7 +101,7 @@ impl Cluster {
         serde_json::from_str(&output).expect("JSON")
     }
 
-    /// A client in Rust, of the admin.
+    /// Returns a kube-rs client with the administrator's credentials.
     async fn client(&self) -> Client {
         let file = Kubeconfig::read_from(self.server.kubeconfig()).expect("a kubeconfig");
         let options = KubeConfigOptions::default();
@@ -109,7 +109,7 @@ impl Cluster {
         Client::try_from(config.expect("it is whole")).expect("a client")
     }
 
-    /// Merges a patch into a subresource of an object.
+    /// Merges `status` into the status of an object.
     async fn report(&self, resource: &str, name: &str, status: &Value) {
         let patch = json!({"status": status}).to_string();
         let args = [
@@ -124,7 +124,7 @@ impl Cluster {
         self.kubectl.run(&args).await;
     }
 
-    /// Sends a body to a path as kubectl does; the answer.
+    /// Posts a body to a path with `kubectl create --raw`; returns the response.
     async fn post(&self, path: &str, body: &Value) -> Value {
         let output = self
             .kubectl
@@ -133,7 +133,7 @@ impl Cluster {
         serde_json::from_str(&output).expect("JSON")
     }
 
-    /// The same for what is refused; what kubectl says of it.
+    /// As [`Self::post`] for a request that must fail; returns kubectl's output.
     async fn refused(&self, path: &str, body: &Value) -> String {
         self.kubectl
             .run_failing_with(&["create", "--raw", path, "-f", "-"], &body.to_string())

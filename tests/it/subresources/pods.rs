@@ -1,5 +1,4 @@
-//! What schedulers, drains and debuggers do to pods: bindings, evictions, ephemeral containers, and other
-//! resources for running containers.
+//! Tests of the subresources of pods: bindings, evictions, ephemeral containers, and the resize of running containers.
 
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
@@ -27,7 +26,7 @@ fn node(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 }
 
-pub(super) async fn a_scheduler_binds(cluster: &Cluster) {
+pub(super) async fn bindings_assign_pods_to_nodes(cluster: &Cluster) {
     cluster.create(&pod("p")).await;
     let path = format!("{PODS}/p/binding");
     let response = cluster.post(&path, &binding("p", "n1")).await;
@@ -80,7 +79,7 @@ pub(super) async fn a_scheduler_binds(cluster: &Cluster) {
     );
 }
 
-/// A pod that runs on a node and is ready.
+/// Creates a pod that is ready on a node.
 async fn running(cluster: &Cluster, name: &str) {
     let mut pod = pod(name);
     pod["spec"]["nodeName"] = "n".into();
@@ -104,7 +103,7 @@ async fn budget(cluster: &Cluster, name: &str, allowed: i64) {
     cluster.report("pdb", name, &status).await;
 }
 
-pub(super) async fn an_eviction_asks_the_budget(cluster: &Cluster) {
+pub(super) async fn evictions_respect_disruption_budgets(cluster: &Cluster) {
     for name in ["a", "b", "c"] {
         running(cluster, name).await;
     }
@@ -153,7 +152,7 @@ pub(super) async fn an_eviction_asks_the_budget(cluster: &Cluster) {
     );
     cluster.kubectl.run(&["delete", "pdb", "two"]).await;
 
-    // Nothing that a budget protects runs in them.
+    // A finished or pending pod is not counted by a budget.
     cluster
         .report("pod", "b", &json!({"phase": "Failed"}))
         .await;

@@ -1,10 +1,10 @@
-//! Reviews: who asks, what he may do, and what others may.
+//! Tests of reviews: the authenticated user, its permissions, and those of others.
 
 use serde_json::json;
 
 use super::Cluster;
 
-pub(super) async fn kubectl_asks_who_and_what(cluster: &Cluster) {
+pub(super) async fn kubectl_whoami_and_can_i(cluster: &Cluster) {
     let kubectl = &cluster.kubectl;
     let output = kubectl.run(&["auth", "whoami", "-o", "json"]).await;
     let response: serde_json::Value = serde_json::from_str(&output).expect("JSON");
@@ -46,7 +46,7 @@ pub(super) async fn kubectl_asks_who_and_what(cluster: &Cluster) {
     assert!(output.contains("*.*") && output.contains("[*]"), "{output}");
 }
 
-pub(super) async fn others_are_asked_about(cluster: &Cluster) {
+pub(super) async fn access_reviews_of_other_users(cluster: &Cluster) {
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let review = |user: &str| {
         json!({"spec": {

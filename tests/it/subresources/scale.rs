@@ -1,4 +1,4 @@
-//! `scale`: how many there are to be, through kubectl, kube-rs and bare requests.
+//! Tests of `scale` with kubectl, kube-rs and HTTP requests.
 
 use http::Method;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -93,7 +93,7 @@ pub(super) async fn kubectl_scales(cluster: &Cluster) {
     }
 }
 
-pub(super) async fn a_scale_is_written_on_conditions(cluster: &Cluster) {
+pub(super) async fn scale_updates_check_preconditions(cluster: &Cluster) {
     cluster
         .create(&workload("apps/v1", "Deployment", "d"))
         .await;
@@ -332,7 +332,7 @@ pub(super) async fn kubectl_autoscales(cluster: &Cluster) {
     assert_eq!(target["averageUtilization"], 80);
     assert_eq!(newer["metadata"].get("annotations"), None, "{newer}");
 
-    // It is ignored, as upstream: the typed list of the newer version could not be read any more.
+    // As upstream, the annotation is ignored: otherwise the typed list of the newer version could not be decoded.
     let wrong = "autoscaling.alpha.kubernetes.io/behavior=\"x\"";
     let older = "horizontalpodautoscalers.v1.autoscaling/d";
     cluster.kubectl.run(&["annotate", older, wrong]).await;

@@ -1,4 +1,4 @@
-//! Tokens of service accounts: made, shown to this server, asked about, and refused.
+//! Tests of service account tokens: creation, authentication, reviews and rejection.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn request(spec: Value) -> Value {
     json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
 }
 
-/// How a server answers who shows a token.
+/// Returns the status of a request with this token.
 async fn status_with(server: &Server, token: &str, protocol: Protocol) -> StatusCode {
     let mut wire = server.stranger(protocol).await;
     let bearer = format!("Bearer {token}");
@@ -26,7 +26,7 @@ async fn status_with(server: &Server, token: &str, protocol: Protocol) -> Status
     answer.status
 }
 
-/// What a token says, by its own word.
+/// Returns the claims of a token, without verification.
 fn claims(token: &str) -> Value {
     let part = token.split('.').nth(1).expect("a payload");
     let bytes = base64::Engine::decode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, part);
@@ -40,7 +40,7 @@ async fn review(cluster: &Cluster, token: &str, audiences: &[&str]) -> Value {
     response["status"].clone()
 }
 
-pub(super) async fn an_account_gets_in_with_its_token(cluster: &Cluster) {
+pub(super) async fn token_authenticates_its_service_account(cluster: &Cluster) {
     cluster.create(&account("robot")).await;
     let uid = cluster.get(&["sa", "robot"]).await["metadata"]["uid"].clone();
     let token = cluster.kubectl.run(&["create", "token", "robot"]).await;
@@ -58,7 +58,7 @@ pub(super) async fn an_account_gets_in_with_its_token(cluster: &Cluster) {
     let account = json!({"namespace": "default", "serviceaccount": {"name": "robot", "uid": uid}});
     assert_eq!(said["kubernetes.io"], account);
 
-    // kubectl prefers a certificate to a token, so this one has none.
+    // kubectl prefers a certificate to a token, so this kubeconfig has no certificate.
     let mut config = cluster.server.kubeconfig_value();
     config["users"][0]["user"] = json!({});
     let path = cluster.server.data_dir().join("robot");
@@ -147,7 +147,7 @@ pub(super) async fn an_account_gets_in_with_its_token(cluster: &Cluster) {
     );
 }
 
-pub(super) async fn a_token_is_bound_to_an_object(cluster: &Cluster) {
+pub(super) async fn tokens_can_be_bound_to_objects(cluster: &Cluster) {
     cluster.create(&account("robot")).await;
     let mut first = pod("p");
     first["spec"]["serviceAccountName"] = "robot".into();
@@ -232,7 +232,7 @@ pub(super) async fn a_token_is_bound_to_an_object(cluster: &Cluster) {
     assert_eq!(why, "service account token has been invalidated");
 }
 
-pub(super) async fn keys_are_shown(cluster: &Cluster) {
+pub(super) async fn public_keys_are_served(cluster: &Cluster) {
     let mut wire = cluster.server.admin(Protocol::Http2).await;
     let path = "/.well-known/openid-configuration";
     let output = cluster.kubectl.run(&["get", "--raw", path]).await;
@@ -260,9 +260,9 @@ pub(super) async fn keys_are_shown(cluster: &Cluster) {
     assert_eq!(stranger.get("/openid/v1/jwks").await.status, 401);
 }
 
-/// A token outlives its server, and is believed by one that is given the key.
+/// A token is valid after a restart, and on another server with the same key.
 #[tokio::test]
-async fn the_key_is_kept_and_can_be_given() {
+async fn signing_key_is_persistent_and_configurable() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let first = Server::start_in(directory.path(), &[]).await;
     let kubectl = Kubectl::new(&first.kubeconfig());

@@ -23,7 +23,7 @@ struct Module {
     imports: BTreeMap<String, Vec<String>>,
 }
 
-/// A crate, as far as its imports need it.
+/// The modules and paths of a crate.
 #[derive(Debug, Default)]
 struct Crate {
     files: Vec<PathBuf>,
@@ -105,7 +105,7 @@ impl Crate {
     /// Returns the file that has the item at `segments`, as written in the module at `from`; `None` if it is not in
     /// this crate.
     fn resolve(&self, from: &ModulePath, segments: &[String], depth: usize) -> Option<usize> {
-        // A `use` of its own name: an external crate, or a name in another namespace.
+        // A `use` that leads to itself: an external crate, or a name in another namespace.
         if depth > 16 {
             return None;
         }

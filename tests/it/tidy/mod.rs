@@ -1,6 +1,6 @@
-//! The tidy tests: they read the source tree and fail for a dependency between modules that is not in the list, a file
-//! that does not begin with what it is, a file that is too long, and a task or queue without an owner. They understand tokens,
-//! not Rust: names that macros build escape them.
+//! Tests of the source tree. They fail for a dependency between modules that is not in the list, a file without a
+//! module comment, a file that is too long, and a task or queue without an owner. They read tokens, not syntax: they
+//! miss names that macros build.
 
 mod import_cycles;
 mod module_layout;
@@ -9,8 +9,8 @@ mod retired_words;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The modules of the root crate and what each may name, crates included. Adding to this list is a decision; see
-/// `src/ARCHITECTURE.md`. The crates below `crates/` name what their `Cargo.toml` lists.
+/// The modules of the root crate and the modules and crates that each may name. Discuss an addition first; see
+/// `src/ARCHITECTURE.md`. The crates below `crates/` may name the dependencies in their `Cargo.toml`.
 const MODULES: &[(&str, &[&str])] = &[
     (
         "server",
@@ -39,10 +39,10 @@ const MODULES: &[(&str, &[&str])] = &[
 /// The crates below `crates/` that every module and crate may name.
 const HELPERS: &[&str] = &["tasks", "metrics", "x509", "test-registry", "test-util"];
 
-/// Lines of a file. Longer ones hold more than one thing.
+/// The maximum number of lines of a file.
 const LINES_MAX: usize = 500;
 
-/// Words that only some places may use: the word, where, and why.
+/// Words that only some files may use: the word, the files, and the reason.
 const WORDS: &[(&str, &[&str], &str)] = &[
     (
         "etcd_client",
@@ -64,7 +64,7 @@ enum Token {
     Mark(char),
 }
 
-/// The words and marks of a source text, without comments, strings, characters and lifetimes.
+/// Returns the words and marks of a source text, without comments, strings, characters and lifetimes.
 fn tokens(text: &str) -> Vec<Token> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -96,7 +96,7 @@ fn tokens(text: &str) -> Vec<Token> {
     found
 }
 
-/// The length of the raw string that `text` begins with, if it does: `r"…"`, `br#"…"#`.
+/// Returns the length of the raw string at the start of `text`, if any: `r"…"`, `br#"…"#`.
 fn raw_string(text: &str) -> Option<usize> {
     let prefix = if text.starts_with("br") { 2 } else { 1 };
     if !text.starts_with('r') && prefix == 1 {
@@ -112,7 +112,7 @@ fn raw_string(text: &str) -> Option<usize> {
     Some(body + end + close.len())
 }
 
-/// The length of the string that `text` begins with.
+/// Returns the length of the string at the start of `text`.
 fn quoted(text: &str) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -126,7 +126,7 @@ fn quoted(text: &str) -> usize {
     text.len()
 }
 
-/// The length of the character literal that `text` begins with, or of a lifetime's mark.
+/// Returns the length of the character literal, or of the mark of a lifetime, at the start of `text`.
 fn character_or_lifetime(text: &str) -> usize {
     let mut chars = text.char_indices().skip(1);
     match (chars.next(), chars.next()) {
@@ -139,8 +139,8 @@ fn character_or_lifetime(text: &str) -> usize {
     }
 }
 
-/// The modules that a text names by `crate::`, and whether it leaves its own by `super::`. `depth` is
-/// how many `super` lead from the file's top to the crate's root.
+/// Returns the modules that a text names with `crate::`, and whether it leaves its own module with `super::`. `depth`
+/// is the number of `super` from the file's top module to the root of the crate.
 fn named_modules(tokens: &[Token], depth: usize) -> (Vec<String>, bool) {
     let word = |at: usize| match tokens.get(at) {
         Some(Token::Word(word)) => Some(word.as_str()),
@@ -150,7 +150,7 @@ fn named_modules(tokens: &[Token], depth: usize) -> (Vec<String>, bool) {
     let path = |at: usize| mark(at, ':') && mark(at + 1, ':');
     let mut modules = Vec::new();
     let mut leaves = false;
-    // For each open brace, whether it is an inline module's.
+    // For each open brace, whether it belongs to an inline module.
     let mut braces = Vec::new();
     for at in 0..tokens.len() {
         match &tokens[at] {
@@ -179,7 +179,7 @@ fn named_modules(tokens: &[Token], depth: usize) -> (Vec<String>, bool) {
     (modules, leaves)
 }
 
-/// The first words of the items of a `{…}` group; the opening brace is already read.
+/// Returns the first words of the items of a `{…}` group, whose opening brace was already read.
 fn group(tokens: &[Token]) -> Vec<String> {
     let mut modules = Vec::new();
     let mut depth = 0;
@@ -273,7 +273,7 @@ fn arrows(path: &str, module: &str, tokens: &[Token], wrong: &mut Vec<String>) {
     let (mut named, leaves) = named_modules(tokens, depth);
     named.sort();
     named.dedup();
-    // A test stands on all that its module stands on: it has to start what is further down.
+    // A test may name everything that its module depends on, directly or not, because it starts those modules.
     let test = path.ends_with("/tests.rs") || path.contains("/tests/");
     let reachable = if test {
         below(module)
@@ -359,7 +359,8 @@ fn every_module_of_the_root_crate_is_listed() {
     assert_eq!(modules, MODULES.len(), "a listed module does not exist");
 }
 
-/// Cargo's workspace profile cannot say "all members": each crate without its line would lose its debug assertions.
+/// A workspace profile in Cargo cannot apply to all members: a crate without its own line would have no debug
+/// assertions.
 #[test]
 fn each_crate_has_the_profile_of_the_workspace() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -377,7 +378,7 @@ fn each_crate_has_the_profile_of_the_workspace() {
     }
 }
 
-/// The offences of a file that opens as it should.
+/// Asserts the offences of a file that begins with a module comment.
 fn check(path: &str, body: &str, expected: &[&str]) {
     let found = offences(path, &format!("//! It is.\n{body}"));
     assert_eq!(found.len(), expected.len(), "{path}: {body}: {found:?}");
@@ -529,7 +530,7 @@ fn documented_modules(page: &str) -> Vec<(String, Option<Vec<String>>)> {
     modules
 }
 
-/// The crates of this workspace that the `Cargo.toml` of crate `name` depends on, but for helpers.
+/// Returns the crates of this workspace that crate `name` depends on, except for helpers.
 fn crate_dependencies(name: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = root.join("crates").join(name).join("Cargo.toml");
@@ -546,7 +547,7 @@ fn crate_dependencies(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// A reader finds the dependencies in the page; this test keeps it correct.
+/// The page lists the dependencies; this test keeps the list correct.
 #[test]
 fn the_page_has_the_modules_and_their_dependencies() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -559,7 +560,7 @@ fn the_page_has_the_modules_and_their_dependencies() {
         })
         .collect();
     for (prefix, _) in source_directories() {
-        // The helpers of tests are no dependency.
+        // The helpers of tests are not listed as dependencies.
         if let Some(name) = prefix
             .strip_suffix('/')
             .filter(|name| !name.starts_with("test-"))

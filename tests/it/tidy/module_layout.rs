@@ -1,5 +1,5 @@
-//! Checks that all modules, those of the integration tests included, have the same layout: a module with modules below it is `name/mod.rs` with their files beside it,
-//! one without is `name.rs`, and no directory has a single file.
+//! Checks that all modules, including those of the integration tests, have the same layout: a module with submodules is
+//! `name/mod.rs` with their files beside it, one without is `name.rs`, and no directory has a single file.
 
 use std::path::{Path, PathBuf};
 

@@ -10,7 +10,7 @@ use crate::conformance::site::{Site, version};
 use crate::conformance::watching::Watching;
 use crate::harness::{Protocol, Response, Server, Wire, full, request};
 
-/// A server, and how to make another one over the same storage.
+/// A server that can be replaced by another one over the same storage.
 pub(super) enum Host {
     InProcess {
         site: Site,
@@ -91,9 +91,9 @@ impl Host {
         let (method, content_type) = (Method::DELETE, "application/json");
         self.send(method, &path, content_type, &options).await;
         match self {
-            // Nothing else writes.
+            // There is no other writer.
             Self::InProcess { site, .. } => site.revision().await,
-            // The program writes at its start, concurrently.
+            // The program writes at its start, concurrently with the script.
             Self::Program { .. } => {
                 let path = format!(
                     "{collection}?watch=1&resourceVersion={before}&fieldSelector=metadata.name%3D{name}"
@@ -179,7 +179,7 @@ impl Host {
 }
 
 async fn start(directory: &tempfile::TempDir) -> Server {
-    // Without controllers, which would write as well.
+    // Without controllers, which would also write.
     let args = [
         "--secure-port=0",
         "--insecure-port=auto",

@@ -33,7 +33,7 @@ const PROGRAM: &DriverInfo = &DRIVERS[4];
 struct HttpDriver {
     host: Host,
     encoding: Encoding,
-    /// Between the informers and the server.
+    /// The proxies between the informers and the server.
     proxies: Vec<Arc<Proxy>>,
 }
 
@@ -51,7 +51,7 @@ impl HttpDriver {
         self.host.send(Method::POST, path, content_type, body).await
     }
 
-    /// Writes by a request to the server.
+    /// Sends a write to the server.
     async fn request(&self, write: &WriteRequest) -> u64 {
         let object = &write.object;
         let plural = object.resource.plural();
@@ -109,7 +109,7 @@ impl Driver for HttpDriver {
         let (previous, next) = (write.previous.as_ref(), write.next.as_ref());
         let is_unreadable = previous.is_some_and(|object| object.is_unreadable)
             || next.is_some_and(|object| object.is_unreadable);
-        // The server binds a pod to a node once; a script moves it.
+        // The server rejects a change of a pod's node, so the driver writes it to storage.
         let moves = previous
             .zip(next)
             .is_some_and(|(previous, next)| previous.content.node_name != next.content.node_name);

@@ -1,5 +1,4 @@
-//! A second process: this test binary again, which works on the data directory in its environment until it is
-//! killed.
+//! A second process: this test program, which writes to the data directory in its environment until it is killed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,20 +13,20 @@ use watchet::tasks::Tasks;
 use super::super::support::{key, list, put};
 use super::reopen;
 
-/// Set for the child only: where its store is.
+/// The directory of the store; set only for the child.
 const DIRECTORY: &str = "WATCHET_TEST_CHILD_DIRECTORY";
-/// Set for the child only: its seed.
+/// The seed; set only for the child.
 const SEED: &str = "WATCHET_TEST_CHILD_SEED";
 
 const WRITERS: u64 = 8;
 
-/// A running child that writes, and what it says.
+/// A running child that writes, and its output.
 pub(super) struct Writing {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
-/// One acknowledged write: who, where, at which revision, and what (`None`: a deletion).
+/// An acknowledged write: its key, revision and value (`None`: a deletion).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Acknowledged {
     pub(super) key: String,
@@ -54,7 +53,7 @@ impl Writing {
         }
     }
 
-    /// Waits until the child has its store open and has acknowledged a write.
+    /// Waits until the child has acknowledged a write.
     pub(super) fn first(&mut self) -> Acknowledged {
         loop {
             let mut line = String::new();
@@ -66,7 +65,7 @@ impl Writing {
         }
     }
 
-    /// Kills the child as `kill -9` does, and reads what it had acknowledged.
+    /// Kills the child with SIGKILL and returns the writes that it had acknowledged.
     pub(super) fn kill(mut self) -> Vec<Acknowledged> {
         self.child.kill().expect("the child was running");
         self.child.wait().expect("it is our child");
@@ -74,7 +73,7 @@ impl Writing {
             .lines
             .lines()
             .map(|line| line.expect("a readable pipe"));
-        // The last line may have been cut by the kill; it lacks its end mark and does not parse.
+        // The kill may have truncated the last line, which then lacks its end mark and does not parse.
         lines.filter_map(|line| parse(&line)).collect()
     }
 }
@@ -95,14 +94,14 @@ fn parse(line: &str) -> Option<Acknowledged> {
 
 fn acknowledge(at: &str, revision: ResourceVersion, value: Option<&str>) {
     let value = value.unwrap_or("-");
-    // One write for the whole line: writers must not mix theirs.
+    // One write call for the whole line, so that lines of several writers do not mix.
     let line = format!("ack {at} {revision} {value} .\n");
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).expect("a writable pipe");
     out.flush().expect("a writable pipe");
 }
 
-/// One writer of the burst: creates, updates and deletes its own keys.
+/// Runs one writer, which creates, updates and deletes its own keys.
 async fn write(store: Arc<dyn Storage>, writer: u64, rounds: u64) {
     let given = std::env::var(SEED).ok();
     let seed = given
@@ -135,7 +134,7 @@ async fn write(store: Arc<dyn Storage>, writer: u64, rounds: u64) {
             acknowledge(&at, made, value.as_deref());
         }
         if random.usize(..100) == 0 && revision.get() > 300 {
-            // Another writer may have compacted further already.
+            // Another writer may have compacted a later revision already.
             drop(
                 store
                     .compact(ResourceVersion::new(revision.get() - 300))
@@ -145,7 +144,7 @@ async fn write(store: Arc<dyn Storage>, writer: u64, rounds: u64) {
     }
 }
 
-/// What the child does for ever (its parent is in `crash`), this test does for a moment.
+/// Runs the writers of the child for a moment (`crash` starts the child).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_is_acknowledged_in_order() {
     let directory = std::env::var_os(DIRECTORY).map(PathBuf::from);

@@ -1,4 +1,4 @@
-//! Damaged files: each is refused with an error that names it, or what is read of it is right.
+//! Tests of damaged files: the store rejects each with an error that names it, or reads only correct data.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::super::support::{create, key};
 use super::{open, reopen};
 use watchet_test_util::seeds::seed_or;
 
-/// How long the part of the file is that says where everything else is.
+/// The length of the file's header, which locates everything else.
 const HEADER_LEN: usize = 320;
 
-/// A store's files, as a clean end or as a kill leaves them, and what they hold.
+/// The files of a store after a clean end or a kill, and their content.
 struct Sample {
     data: Vec<u8>,
     witness: Vec<u8>,
@@ -48,8 +48,8 @@ impl Sample {
         }
     }
 
-    /// Opens a copy with `data`, and reads everything: true when all was right, false when it was
-    /// refused as it should be.
+    /// Opens a copy of the store with the file content `data` and reads everything. Returns true if all data is
+    /// correct, and false if the store was rejected with the expected error.
     async fn survives(&self, data: &[u8], story: &str) -> bool {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(DATA_FILE);
@@ -94,8 +94,8 @@ async fn bits_flipped_after_a_kill_are_never_served() {
 async fn flipped_bits_are_never_served(clean: bool, random: &mut Rng) {
     let sample = Sample::make(clean, random).await;
     assert!(sample.survives(&sample.data, "untouched").await);
-    // The file's header decides what the rest means: after a kill, where an open has the most to
-    // decide, each byte of it. Then anywhere.
+    // After a kill the header decides which commit is valid, so each of its bytes is damaged; after a clean end every
+    // fifth. Then random positions are damaged.
     let header: Vec<_> = (0..HEADER_LEN).filter(|at| !clean || at % 5 == 0).collect();
     let anywhere = (0..80).map(|_| random.usize(..sample.data.len()));
     let places: Vec<_> = header.into_iter().chain(anywhere).collect();
@@ -112,11 +112,11 @@ async fn flipped_bits_are_never_served(clean: bool, random: &mut Rng) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_bit_of_the_first_byte_of_state_is_understood() {
+async fn every_bit_of_the_state_byte_is_checked() {
     let mut random = Rng::with_seed(seed_or(0x5eed_060d));
     for clean in [true, false] {
         let sample = Sample::make(clean, &mut random).await;
-        // Which of the two last commits is valid, and how it was made, is one byte after the magic.
+        // The first byte after the magic number selects the last valid commit and says how it was made.
         for bit in 0..8 {
             let mut data = sample.data.clone();
             data[9] ^= 1 << bit;
@@ -145,12 +145,12 @@ async fn overwritten_stretches_are_never_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn truncated_files_are_refused() {
+async fn truncated_files_are_errors() {
     let mut random = Rng::with_seed(seed_or(0x5eed_0c07));
     let sample = Sample::make(false, &mut random).await;
     let some = (0..60).map(|_| random.usize(..sample.data.len()));
     for len in [0, 1, 100, 4095, 4096].into_iter().chain(some) {
-        // A cut behind the last page in use loses nothing.
+        // A truncation after the last used page loses nothing.
         let survived = sample
             .survives(&sample.data[..len], &format!("cut at {len}"))
             .await;
@@ -162,9 +162,9 @@ fn file(directory: &Path, name: &str) -> PathBuf {
     directory.join(name)
 }
 
-/// A file that is whole but not the one that was written is no empty or older store.
+/// A missing or older data file is an error, not an empty or older store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_and_older_files_are_refused() {
+async fn missing_and_older_files_are_errors() {
     let directory = tempfile::tempdir().unwrap();
     let data = file(directory.path(), DATA_FILE);
     let store = reopen(directory.path());
@@ -184,17 +184,17 @@ async fn missing_and_older_files_are_refused() {
     assert_refused(&open(directory.path()).unwrap_err(), &data, "missing");
     assert!(!data.exists(), "nothing is made in its place");
 
-    // As the message says: on purpose it can be done.
+    // As the error message says, a user can accept the older file.
     std::fs::write(&data, &older).unwrap();
     std::fs::remove_file(file(directory.path(), REVISION_FILE)).unwrap();
     let store = reopen(directory.path());
     assert!(store.current_revision().await.unwrap() < last);
 }
 
-/// Damage that happens while the store is open is found when the record is read.
+/// Damage of the file while the store is open is detected when the record is read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_damaged_under_an_open_store_are_not_served() {
-    // More than the page cache holds, so that some are read from the file again.
+    // More than the page cache holds, so that some records are read from the file again.
     const RECORDS: usize = 32;
     let directory = tempfile::tempdir().unwrap();
     let store = reopen(directory.path());

@@ -1,4 +1,4 @@
-//! kill -9 at random moments: what was acknowledged is there, what is there is whole.
+//! Tests of kill -9 at random moments: acknowledged writes are stored, and stored writes are complete.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,9 +15,8 @@ use super::child::{Acknowledged, Writing};
 use super::{Crashed, open, reopen, reopen_with};
 use watchet_test_util::seeds::seed_or;
 
-/// Checks the store against all that was ever acknowledged: each write that history still holds is
-/// there as it was made, history is the difference between its two ends, and no key is older than
-/// its last acknowledged write.
+/// Checks the store against all acknowledged writes: those in the history are correct, the history is the difference
+/// between its first and last state, and no key is older than its last acknowledged write.
 async fn check(store: &Arc<dyn Storage>, acknowledged: &[Acknowledged]) {
     let start = match list(store, "/pods/", Some(ResourceVersion::new(1))).await {
         Ok(_) => ResourceVersion::new(1),
@@ -57,7 +56,7 @@ async fn check(store: &Arc<dyn Storage>, acknowledged: &[Acknowledged]) {
     for (at, write) in last {
         match latest.get(&key(at)) {
             Some((revision, _)) => assert!(*revision >= write.revision, "{at}"),
-            // Deleted by this write, or by one whose acknowledgement the kill swallowed.
+            // Deleted by this write, or by a later one whose acknowledgement was lost.
             None => assert!(
                 write.value.is_none()
                     || events.values().any(|event| {
@@ -89,7 +88,7 @@ async fn kill_9_loses_no_acknowledged_write() {
     assert!(acknowledged.len() > 100, "the child was busy");
 }
 
-/// Also a store that was only being made opens afterwards.
+/// A store that was killed during its creation opens too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kill_9_leaves_a_new_store_that_opens() {
     let mut random = Rng::with_seed(seed_or(0x5eed_00e3));
@@ -104,11 +103,11 @@ async fn kill_9_leaves_a_new_store_that_opens() {
     }
 }
 
-/// A store that does not wait for its disk loses its last writes in a crash. It once gave their
-/// revisions to the next writes: a watch that was resumed skipped those, and an update meant for what
-/// was lost changed something else.
+/// A store that does not sync its writes loses the last ones in a crash. It assigned their revisions to
+/// the next writes: a resumed watch skipped those, and an update with a lost revision changed another version of the
+/// object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_revision_is_never_given_again() {
+async fn lost_revisions_are_not_reused() {
     for durability in [
         Durability::Interval(Duration::from_secs(3600)),
         Durability::None,
@@ -141,7 +140,7 @@ async fn a_lost_revision_is_never_given_again() {
         let made = create(&after, "/pods/ns/other", "x").await;
         assert_eq!(made, listed.revision.next(), "dense again");
         assert_eq!(watch.events(1).await[0].revision, made);
-        // It opens like any other, with its history, also with another durability.
+        // The store opens with its history, also with another durability.
         drop(after);
         let again = reopen(crashed.path());
         assert_eq!(again.current_revision().await.unwrap(), made);
@@ -161,7 +160,7 @@ fn assert_in_use(directory: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_process_is_refused() {
+async fn second_process_is_an_in_use_error() {
     let directory = tempfile::tempdir().unwrap();
     let mut writing = Writing::start(directory.path(), 1);
     writing.first();
@@ -169,7 +168,7 @@ async fn a_second_process_is_refused() {
     writing.kill();
     let store = reopen(directory.path());
     assert_in_use(directory.path());
-    // Abandoned lists still read when the store is dropped.
+    // Abandoned lists are still reading when the store is dropped.
     for _ in 0..50 {
         let listing = store.list(ListRequest {
             prefix: key("/pods/"),

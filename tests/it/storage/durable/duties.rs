@@ -1,4 +1,4 @@
-//! Background duties (compaction each interval, flushing), and watches that fall far behind.
+//! Tests of background tasks (compaction, flushing), and of watches that lag far behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::super::support::{Follow, Maintained, PATIENCE, create, key, list, upd
 use super::{Crashed, reopen, reopen_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn history_lives_for_one_to_two_intervals() {
+async fn history_is_one_to_two_intervals_long() {
     let interval = Duration::from_millis(500);
     let store: Arc<dyn Storage> = Memory::new(interval).unwrap();
     let _maintained = Maintained::start(&store);
@@ -35,7 +35,7 @@ async fn history_lives_for_one_to_two_intervals() {
     assert_eq!(latest.items.len(), 1);
 }
 
-/// Whether a crash now would leave `at`.
+/// Returns true if the key `at` would survive a crash now.
 async fn is_on_disk(directory: &std::path::Path, at: &str) -> bool {
     let crashed = Crashed::copy(directory);
     let store = reopen(crashed.path());
@@ -67,7 +67,7 @@ async fn intervals_and_shutdown_flush() {
         }
         let made = create(&store, "/pods/ns/b", "two").await;
         tasks.drain(PATIENCE).await.unwrap();
-        // Also of a process that does not come to drop the store.
+        // The same for a process that ends without dropping the store.
         let crashed = Crashed::copy(directory.path());
         let copy = reopen(crashed.path());
         assert_eq!(
@@ -82,8 +82,8 @@ async fn intervals_and_shutdown_flush() {
     }
 }
 
-/// A reader that falls behind by more than the store keeps in memory goes back to the log, and
-/// joins the live end again, while writers go on.
+/// A watch that lags by more than the events in memory reads the log, and then the events in memory again, while
+/// writers continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_falls_far_behind_misses_nothing() {
     const WRITERS: usize = 32;
@@ -113,7 +113,7 @@ async fn a_watch_that_falls_far_behind_misses_nothing() {
             _ = &mut writers, if !done => done = true,
             batch = slow.batch() => seen += batch.unwrap().events.len(),
         }
-        // Slower than the writers: batches are of a thousand at most.
+        // Slower than the writers: a batch has at most about a thousand events.
         if !done {
             sleep(Duration::from_millis(100)).await;
         }

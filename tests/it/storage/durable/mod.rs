@@ -1,5 +1,5 @@
-//! What only the embedded back end promises: durability, one process, checked files, restarts. The
-//! rules that every back end keeps are in the suite beside this.
+//! Tests of the rules of the embedded store only: durability, one process, checked files, restarts. The modules beside
+//! this one test the rules of every back end.
 
 mod child;
 mod corruption;
@@ -16,7 +16,7 @@ use watchet::storage::embedded::{
     DATA_FILE, Durability, Embedded, EmbeddedConfig, OpenError, REVISION_FILE,
 };
 
-/// Opens a store that only compacts by hand.
+/// Opens a store without automatic compaction.
 fn open(directory: &Path) -> Result<Arc<Embedded>, OpenError> {
     open_with(directory, Durability::Fsync)
 }
@@ -29,13 +29,13 @@ fn open_with(directory: &Path, durability: Durability) -> Result<Arc<Embedded>, 
     Embedded::open(directory, config)
 }
 
-/// Opens a store that must open, as any back end.
+/// Opens a store, which must succeed, as a `Storage`.
 fn reopen(directory: &Path) -> Arc<dyn Storage> {
     reopen_with(directory, Durability::Fsync)
 }
 
-/// A store that was dropped has freed its directory, but another test of this process may just be making
-/// a child, which shares every open file, and so the lock, until it runs its own program.
+/// Retries while the directory is locked: a dropped store releases its lock, but a child process that another test is
+/// starting shares the open files, and so the lock, until it executes its program.
 fn reopen_with(directory: &Path, durability: Durability) -> Arc<dyn Storage> {
     for _ in 0..1000 {
         match open_with(directory, durability) {
@@ -47,7 +47,7 @@ fn reopen_with(directory: &Path, durability: Durability) -> Arc<dyn Storage> {
     panic!("{} stays in use", directory.display());
 }
 
-/// What a crash of the process would leave of a store's files, in a directory of its own.
+/// A copy of a store's files in another directory, as a crash of the process would leave them.
 struct Crashed(tempfile::TempDir);
 
 impl Crashed {

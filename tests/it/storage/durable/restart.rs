@@ -1,4 +1,4 @@
-//! Restarts: history, deadlines and compaction go on where they were.
+//! Tests of restarts: history, deadlines and compaction continue.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn a_watch_resumes_after_a_restart() {
     let second = update(&store, "/pods/ns/a", first, "two").await;
     let mut watch = Follow::open(&store, "/pods/", second).await;
     drop(store);
-    // A watch that is not read does not keep the directory locked; it ends with an error.
+    // An open watch that is not read does not lock the directory; it ends with an error.
     let store = reopen(directory.path());
     assert!(watch.batch().await.is_err());
     let mut resumed = Follow::open(&store, "/pods/", first).await;

@@ -1,25 +1,25 @@
-//! A server between a load and the real one that changes one thing in what the real one says, so that a
-//! test can see whether the load notices. It speaks no protocol: it replaces text by text as long.
+//! A proxy between the load generator and the server that replaces a text in the responses once, so that a test can
+//! check that the generator detects it. The replacement has the same length.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is replaced.
+/// The text to replace.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lie {
-    pub(super) truth: &'static str,
-    pub(super) lie: &'static str,
-    /// The number of occurrences that are not replaced.
+pub(super) struct Replacement {
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+    /// The number of occurrences to leave unchanged before the replaced one.
     pub(super) after: usize,
 }
 
-/// Listens, and lies once in all. Returns its URL. It ends with the process of the tests.
-pub(super) fn start(server: SocketAddr, lie: Lie) -> String {
+/// Starts the proxy and returns its URL. The proxy runs until the process of the tests ends.
+pub(super) fn start(server: SocketAddr, replacement: Replacement) -> String {
     assert_eq!(
-        lie.truth.len(),
-        lie.lie.len(),
+        replacement.from.len(),
+        replacement.to.len(),
         "HTTP sends the length first"
     );
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -28,7 +28,7 @@ pub(super) fn start(server: SocketAddr, lie: Lie) -> String {
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             let received = Arc::clone(&received);
-            std::thread::spawn(move || relay(client, server, lie, &received));
+            std::thread::spawn(move || relay(client, server, replacement, &received));
         }
     });
     format!("http://{address}")
@@ -37,14 +37,14 @@ pub(super) fn start(server: SocketAddr, lie: Lie) -> String {
 fn relay(
     client: TcpStream,
     server: SocketAddr,
-    lie: Lie,
+    replacement: Replacement,
     received: &AtomicUsize,
 ) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
     let (mut requests, mut to_server) = (client.try_clone()?, server.try_clone()?);
     std::thread::spawn(move || {
         let copied = io::copy(&mut requests, &mut to_server);
-        // The other side may be gone already.
+        // The other side may have closed the connection already.
         drop(to_server.shutdown(Shutdown::Both));
         copied
     });
@@ -56,10 +56,10 @@ fn relay(
             return to_client.shutdown(Shutdown::Both);
         }
         let bytes = &mut buffer[..length];
-        let truths: Vec<usize> = memchr::memmem::find_iter(bytes, lie.truth).collect();
-        for at in truths {
-            if received.fetch_add(1, Ordering::Relaxed) == lie.after {
-                bytes[at..at + lie.lie.len()].copy_from_slice(lie.lie.as_bytes());
+        let occurrences: Vec<usize> = memchr::memmem::find_iter(bytes, replacement.from).collect();
+        for at in occurrences {
+            if received.fetch_add(1, Ordering::Relaxed) == replacement.after {
+                bytes[at..at + replacement.to.len()].copy_from_slice(replacement.to.as_bytes());
             }
         }
         to_client.write_all(bytes)?;
