@@ -41,6 +41,20 @@ pub(in crate::server) struct Flags {
     /// PEM file with the private key of --tls-cert-file
     #[arg(long, value_name = "FILE", help_heading = SERVING)]
     pub tls_private_key_file: SettingValue,
+    /// Lowest TLS version: `VersionTLS12` or `VersionTLS13`
+    #[arg(long, value_name = "VERSION", default_value = "VersionTLS12", help_heading = SERVING)]
+    pub tls_min_version: SettingValue,
+    #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = SERVING, help = "Allowed cipher suites of TLS 1.2, by their IANA names; those of TLS 1.3 are not configurable [default: all that are secure]")]
+    pub tls_cipher_suites: SettingValue,
+    /// Maximum number of reads in flight, without watches; more get a 429; 0 is no limit
+    #[arg(long, value_name = "NUMBER", default_value = "400", help_heading = SERVING)]
+    pub max_requests_inflight: SettingValue,
+    /// Maximum number of writes in flight; more get a 429; 0 is no limit
+    #[arg(long, value_name = "NUMBER", default_value = "200", help_heading = SERVING)]
+    pub max_mutating_requests_inflight: SettingValue,
+    /// Time limit of a request that is not a watch; `?timeout=` of a request can only lower it
+    #[arg(long, value_name = "DURATION", default_value = "1m0s", help_heading = SERVING)]
+    pub request_timeout: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "Where to write a kubeconfig with an admin credential, mode 0600 [default: <data-dir>/kubeconfig]")]
     pub write_kubeconfig: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with CAs whose client certificates are accepted (user: common name, groups: organizations), in addition to the CA in <data-dir>/pki")]

@@ -11,6 +11,8 @@ pub(super) mod file;
 pub(super) mod authorization;
 mod bytes;
 pub(super) mod file_setting;
+pub(super) mod requests;
 pub(super) mod server_config;
 pub(super) mod storage;
+pub(super) mod tls;
 pub(super) mod token_config;

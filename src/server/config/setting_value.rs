@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Deserialize;
+
+use crate::api::parse_go_duration;
 
 /// The source of a value, weakest first: a later one overrides an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, Deserialize)]
@@ -97,4 +100,13 @@ impl ConfigError {
     pub(in crate::server) fn file(path: &Path, problem: impl fmt::Display) -> Self {
         Self::new(format_args!("{}: {problem}", path.display()))
     }
+}
+
+/// Parses a duration of Go, such as 1m30s.
+///
+/// # Errors
+/// It is not one.
+pub(in crate::server) fn parsed_duration(setting: &SettingValue) -> Result<Duration, ConfigError> {
+    parse_go_duration(&setting.text)
+        .ok_or_else(|| setting.error("must be a duration such as 30s, 5m0s or 1h30m"))
 }

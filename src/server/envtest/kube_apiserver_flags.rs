@@ -30,6 +30,31 @@ const SERVED: &[Flag] = &[
         "PEM file with the private key of --tls-cert-file",
     ),
     Flag::new(
+        "tls-min-version",
+        Kind::Text,
+        "Lowest TLS version: VersionTLS12 or VersionTLS13 [default: VersionTLS12]",
+    ),
+    Flag::new(
+        "tls-cipher-suites",
+        Kind::List,
+        "Allowed cipher suites of TLS 1.2, by their IANA names [default: all that are secure]",
+    ),
+    Flag::new(
+        "max-requests-inflight",
+        Kind::Int,
+        "Maximum number of reads in flight, without watches; 0 is no limit [default: 400]",
+    ),
+    Flag::new(
+        "max-mutating-requests-inflight",
+        Kind::Int,
+        "Maximum number of writes in flight; 0 is no limit [default: 200]",
+    ),
+    Flag::new(
+        "request-timeout",
+        Kind::Duration,
+        "Time limit of a request that is not a watch [default: 1m0s]",
+    ),
+    Flag::new(
         "client-ca-file",
         Kind::Text,
         "PEM file with the CAs of client certificates (user: common name, groups: organizations)",
@@ -174,8 +199,6 @@ const INTS: &[&str] = &[
     "kubernetes-service-node-port",
     "lease-reuse-duration-seconds",
     "max-connection-bytes-per-sec",
-    "max-mutating-requests-inflight",
-    "max-requests-inflight",
     "min-request-timeout",
 ];
 
@@ -206,7 +229,6 @@ const DURATIONS: &[&str] = &[
     "kubelet-timeout",
     "livez-grace-period",
     "log-flush-frequency",
-    "request-timeout",
     "service-account-max-token-expiration",
     "shutdown-delay-duration",
     "shutdown-watch-termination-grace-period",
@@ -261,7 +283,6 @@ const TEXTS: &[&str] = &[
     "show-hidden-metrics-for-version",
     "storage-backend",
     "storage-media-type",
-    "tls-min-version",
     "tracing-config-file",
     "vmodule",
 ];
@@ -289,7 +310,6 @@ const LISTS: &[&str] = &[
     "requestheader-username-headers",
     "runtime-config",
     "strict-transport-security-directives",
-    "tls-cipher-suites",
     "tls-curve-preferences",
     "tls-sni-cert-key",
     "watch-cache-sizes",

@@ -26,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
 use crate::server::config::authorization::AuthorizationMode;
 use crate::server::config::file_setting::FileSetting;
+use crate::server::config::requests::RequestLimits;
 use crate::server::config::server_config::{Config, Listen};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::TokenKeys;
@@ -68,6 +69,7 @@ pub(in crate::server) struct Server {
     pub(in crate::server) client_cas: watch::Receiver<Vec<CertificateDer<'static>>>,
     /// The files whose changes are applied.
     pub(in crate::server) reloads: Vec<Reload>,
+    pub(in crate::server) requests: RequestLimits,
     pub(in crate::server) shutdown_grace: Duration,
     pub(in crate::server) done: Done,
     /// Locked until the process ends.
@@ -151,7 +153,7 @@ impl Server {
     /// The first of these that fails. Configuration errors are found before a port is bound.
     pub(in crate::server) async fn build(config: &Config) -> Result<Self, BuildError> {
         warn_of_short_history(&config.registry.caches);
-        let provider = tls::provider();
+        let provider = config.tls.provider();
         let material = Material::load(config, &provider)?;
         let data_dir = DataDir::lock(&config.data_dir)?;
         let pki_dir = data_dir.path.join("pki");
@@ -185,7 +187,7 @@ impl Server {
                 ServerTrust::own(&pki.ca),
             ),
         };
-        let tls = tls::server_config(provider.clone(), certificate.clone(), verifier)?;
+        let tls = tls::server_config(&config.tls, certificate.clone(), verifier)?;
         let tls = Arc::new(ArcSwap::from_pointee(tls));
         let kubeconfig =
             std::path::absolute(&config.kubeconfig).unwrap_or(config.kubeconfig.clone());
@@ -194,6 +196,7 @@ impl Server {
         let (client_cas, client_cas_seen) = watch::channel(client_cas);
         let tls_files = TlsFiles {
             provider,
+            parameters: config.tls.clone(),
             serving: config.serving_certificate.clone(),
             certificate,
             client_ca_file: config.client_ca_file.clone(),
@@ -248,6 +251,7 @@ impl Server {
             signer: Arc::new(pki.signer),
             client_cas: client_cas_seen,
             reloads: reloads.into_iter().flatten().collect(),
+            requests: config.requests.clone(),
             shutdown_grace: config.shutdown_grace,
             done,
             data_dir,

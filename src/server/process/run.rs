@@ -109,12 +109,12 @@ impl Server {
         };
         launcher.start_all();
 
-        let config = HttpConfig {
+        let config = self.requests.apply(HttpConfig {
             connections: connections.clone(),
             checks,
             git_commit: GIT_COMMIT,
             ..HttpConfig::new(self.tokens, self.metrics)
-        };
+        });
         let router = http::router(Arc::clone(&registry), config);
         let service_accounts = service_account_router(registry, router.clone());
         spawn_secure(

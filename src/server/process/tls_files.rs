@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::auth::Authenticator;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting};
+use crate::server::config::tls::TlsParameters;
 use crate::server::process::files::{self, PRIVATE};
 use crate::server::process::kubeconfig::{self, ServerTrust};
 use crate::server::process::pki::CertificateAndKey;
@@ -20,6 +21,7 @@ use crate::server::transport::tls::{self, TlsSettings};
 /// What depends on the TLS files.
 pub(super) struct TlsFiles {
     pub(super) provider: Arc<CryptoProvider>,
+    pub(super) parameters: TlsParameters,
     /// The configured certificate; `None` if the server has its own.
     pub(super) serving: Option<CertificateFiles>,
     /// The certificate that is served now.
@@ -73,8 +75,7 @@ impl TlsFiles {
             let trust = ServerTrust::given(&certificate.cert, self.kubeconfig.url.ip());
             self.kubeconfig.write(&trust)?;
         }
-        let provider = Arc::clone(&self.provider);
-        let settings = tls::server_config(provider, certificate, Arc::clone(&verifier))?;
+        let settings = tls::server_config(&self.parameters, certificate, Arc::clone(&verifier))?;
         self.settings.store(Arc::new(settings));
         self.authenticator.client_certificates().replace(verifier);
         self.client_cas.send_if_modified(|current| {

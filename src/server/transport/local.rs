@@ -11,11 +11,16 @@ use http::{Request, Response, header};
 use crate::api::Status;
 use crate::http as http_layer;
 
+/// What a page that makes a browser send a request has to do with the server (W3C Fetch Metadata).
+const FETCH_SITE: &str = "sec-fetch-site";
+
 /// 403: a request that a web page may have sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::server) enum ForeignRequest {
-    /// Only browsers send `Origin`; any page can send requests to loopback.
-    #[error("requests with an Origin, which browsers send, are not served without authentication")]
+    /// Only browsers send `Origin` and `Sec-Fetch-Site`; any page can send requests to loopback.
+    #[error(
+        "requests of web pages (with an Origin, or Sec-Fetch-Site other than none or same-origin) are not served without authentication"
+    )]
     Page,
     /// A page can reach loopback under its own host name (DNS rebinding).
     #[error("without authentication only requests to localhost or a loopback address are served")]
@@ -35,7 +40,10 @@ impl ForeignRequest {
 /// # Errors
 /// [`ForeignRequest`]
 pub(in crate::server) fn check<B>(request: &Request<B>) -> Result<(), ForeignRequest> {
-    if request.headers().contains_key(header::ORIGIN) {
+    // Browsers send no Origin with a GET of an image, a script or a form, but this, also for a page at another port.
+    let is_of_page = |site: &http::HeaderValue| site != "none" && site != "same-origin";
+    let headers = request.headers();
+    if headers.contains_key(header::ORIGIN) || headers.get_all(FETCH_SITE).iter().any(is_of_page) {
         return Err(ForeignRequest::Page);
     }
     // HTTP/2 has the host in the request line; if there are several, all must be local.
@@ -87,6 +95,21 @@ mod tests {
         };
         assert!(hosts("localhost", "127.0.0.1").is_ok());
         assert!(hosts("localhost", "evil.com").is_err());
+    }
+
+    #[test]
+    fn requests_of_other_sites_are_rejected_without_an_origin() {
+        let site = |site| {
+            let request = Request::builder().header(header::HOST, "localhost");
+            check(&request.header(FETCH_SITE, site).body(()).unwrap())
+        };
+        // `none`: the user has typed the address.
+        for allowed in ["none", "same-origin"] {
+            assert_eq!(site(allowed), Ok(()));
+        }
+        for other in ["cross-site", "same-site", "new"] {
+            assert_eq!(site(other), Err(ForeignRequest::Page));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
@@ -13,6 +13,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 use crate::server::config::file_setting::{CertificateFiles, FileSetting};
 use crate::server::config::setting_value::ConfigError;
+use crate::server::config::tls::TlsParameters;
 use crate::x509::{ClientVerifier, ClientVerifierError};
 
 /// Why TLS could not be set up.
@@ -34,11 +35,6 @@ pub(in crate::server) enum TlsError {
 
 /// The settings of new connections. They change with the serving certificate and the accepted CAs.
 pub(in crate::server) type TlsSettings = Arc<ArcSwap<ServerConfig>>;
-
-/// Returns the cryptography provider of all connections.
-pub(in crate::server) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
-}
 
 /// Returns the server's own serving certificate, from PEM.
 pub(in crate::server) fn own_certificate(
@@ -134,12 +130,12 @@ pub(in crate::server) fn client_verifier(
 /// # Errors
 /// The provider supports no TLS version that the server allows.
 pub(in crate::server) fn server_config(
-    provider: Arc<CryptoProvider>,
+    parameters: &TlsParameters,
     certificate: CertifiedKey,
     verifier: Arc<dyn ClientCertVerifier>,
 ) -> Result<ServerConfig, TlsError> {
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
+    let mut config = ServerConfig::builder_with_provider(parameters.provider())
+        .with_protocol_versions(&parameters.versions())?
         .with_client_cert_verifier(Arc::new(ProofOfKey(verifier)))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(certificate)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

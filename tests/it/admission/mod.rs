@@ -2,7 +2,7 @@
 //! test.
 
 mod client;
-mod cluster;
+pub(crate) mod cluster;
 mod configuration;
 mod hostile;
 mod logs;

@@ -5,5 +5,6 @@ mod configuration;
 mod connections;
 mod crash;
 mod history;
+mod limits;
 mod open_files;
 mod shutdown;

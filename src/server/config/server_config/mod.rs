@@ -9,7 +9,6 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 use crate::admission::{EnabledPlugins, PluginConfigurations};
-use crate::api::parse_go_duration;
 use crate::builtin::RegistryConfig;
 use crate::cacher::CacherConfig;
 use crate::controllers;
@@ -17,9 +16,11 @@ use crate::server::config::authorization::{AuthorizationMode, authorization_mode
 use crate::server::config::bytes;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting, certificate_files};
 use crate::server::config::flags::Flags;
-use crate::server::config::setting_value::{ConfigError, SettingValue};
+use crate::server::config::requests::RequestLimits;
+use crate::server::config::setting_value::{ConfigError, SettingValue, parsed_duration};
 use crate::server::config::settings::Settings;
 use crate::server::config::storage::{StorageConfig, storage};
+use crate::server::config::tls::TlsParameters;
 use crate::server::config::token_config::TokenConfig;
 use crate::services::ServiceRanges;
 
@@ -32,6 +33,10 @@ pub(in crate::server) struct Config {
     pub kubeconfig: PathBuf,
     /// The addresses to listen on.
     pub listen: Listen,
+    /// The TLS versions and cipher suites of the HTTPS port.
+    pub tls: TlsParameters,
+    /// The limits of requests.
+    pub requests: RequestLimits,
     /// The serving certificate, if not signed by the server's own CA.
     pub serving_certificate: Option<CertificateFiles>,
     /// `--client-ca-file`
@@ -113,6 +118,8 @@ impl Config {
             data_dir,
             kubeconfig,
             listen,
+            tls: TlsParameters::check(flags)?,
+            requests: RequestLimits::check(flags)?,
             serving_certificate,
             client_ca_file: file(&flags.client_ca_file),
             token_auth_file: file(&flags.token_auth_file),
@@ -218,11 +225,6 @@ fn plugins(flags: &Flags) -> Result<EnabledPlugins, ConfigError> {
 fn controllers(flags: &Flags) -> Result<controllers::Selection, ConfigError> {
     let setting = flags.controllers.clone();
     controllers::Selection::parse(&setting.text).map_err(|error| setting.error(error))
-}
-
-fn parsed_duration(setting: &SettingValue) -> Result<Duration, ConfigError> {
-    parse_go_duration(&setting.text)
-        .ok_or_else(|| setting.error("must be a duration such as 30s, 5m0s or 1h30m"))
 }
 
 fn log(flags: &Flags) -> Result<LogConfig, ConfigError> {

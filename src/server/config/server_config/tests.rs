@@ -205,6 +205,38 @@ fn errors_name_the_key_and_the_remedy() {
             r#"--insecure-port "6443": is the HTTPS port too (--secure-port): choose another"#,
         ),
         (
+            &["--max-connections=0"],
+            r#"--max-connections "0": must be a number of connections, 1 or more"#,
+        ),
+        (
+            &["maxRequestsInflight=many"],
+            r#"maxRequestsInflight in w.yaml "many": must be a number of requests; 0 is no limit"#,
+        ),
+        (
+            &["--max-mutating-requests-inflight=-1"],
+            r#"--max-mutating-requests-inflight "-1": must be a number of requests; 0 is no limit"#,
+        ),
+        (
+            &["--request-timeout=0s"],
+            r#"--request-timeout "0s": must be longer than 0: the default is 1m0s"#,
+        ),
+        (
+            &["--tls-min-version=VersionTLS11"],
+            r#"--tls-min-version "VersionTLS11": is deprecated (RFC 8996) and not supported: use VersionTLS12 or VersionTLS13"#,
+        ),
+        (
+            &["--tls-min-version=1.3"],
+            r#"--tls-min-version "1.3": must be VersionTLS12 or VersionTLS13"#,
+        ),
+        (
+            &["--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA"],
+            r#"--tls-cipher-suites "TLS_RSA_WITH_RC4_128_SHA": has "TLS_RSA_WITH_RC4_128_SHA", which is not supported: choose among TLS_AES_256_GCM_SHA384, TLS_AES_128_GCM_SHA256, TLS_CHACHA20_POLY1305_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"#,
+        ),
+        (
+            &["--tls-cipher-suites=TLS_AES_128_GCM_SHA256"],
+            r#"--tls-cipher-suites "TLS_AES_128_GCM_SHA256": has no cipher suite of TLS 1.2, which --tls-min-version allows: add one, or set that to VersionTLS13"#,
+        ),
+        (
             &["--tls-cert-file=c"],
             r#"--tls-cert-file "c": needs --tls-private-key-file too"#,
         ),
