@@ -60,6 +60,7 @@ mod allow_authenticated;
 mod always_deny;
 mod attributes;
 mod authorizer;
+pub mod node;
 pub mod rbac;
 mod union;
 

@@ -83,6 +83,7 @@
 mod follower;
 mod framework;
 mod queue;
+mod stored_objects;
 
 mod cluster_authentication;
 mod csr_signers;
@@ -91,6 +92,7 @@ mod finished_jobs;
 mod garbage;
 mod namespace;
 mod namespace_conditions;
+mod node_authorization;
 mod per_namespace;
 mod protection;
 mod quota_counter;
@@ -101,6 +103,7 @@ mod launcher;
 mod selection;
 
 pub use launcher::Launcher;
+pub use node_authorization::feed_node_authorizer;
 pub use quota_counter::QuotaCounter;
 pub use rbac::{create_default_policy, feed_authorizer};
 pub use selection::{Selection, TOKEN_TRACKING, UnknownController};

@@ -9,6 +9,8 @@ pub(in crate::server) enum AuthorizationMode {
     AlwaysAllow,
     /// Nothing is allowed.
     AlwaysDeny,
+    /// The rules of nodes: what their pods need, and their own objects.
+    Node,
     /// Roles and their bindings.
     Rbac,
 }
@@ -19,6 +21,7 @@ impl AuthorizationMode {
         match name {
             "AlwaysAllow" => Some(Self::AlwaysAllow),
             "AlwaysDeny" => Some(Self::AlwaysDeny),
+            "Node" => Some(Self::Node),
             "RBAC" => Some(Self::Rbac),
             _ => None,
         }
@@ -36,14 +39,14 @@ pub(in crate::server) fn authorization_modes(
     for name in setting.text.split(',').map(str::trim) {
         let mode = match (name, AuthorizationMode::of_name(name)) {
             (_, Some(mode)) => mode,
-            ("Node" | "Webhook" | "ABAC", None) => {
+            ("Webhook" | "ABAC", None) => {
                 return Err(setting.error(format_args!(
-                    "the mode {name} is not supported: use RBAC, AlwaysAllow or AlwaysDeny"
+                    "the mode {name} is not supported: use Node, RBAC, AlwaysAllow or AlwaysDeny"
                 )));
             }
             (_, None) => {
                 return Err(setting.error(format_args!(
-                    "{name:?} is not a mode: use RBAC, AlwaysAllow or AlwaysDeny, separated by commas"
+                    "{name:?} is not a mode: use Node, RBAC, AlwaysAllow or AlwaysDeny, separated by commas"
                 )));
             }
         };

@@ -72,7 +72,7 @@ pub(in crate::server) struct Flags {
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION, help = "Accepted audiences of service account tokens [default: --service-account-issuer]")]
     pub api_audiences: SettingValue,
     /// Authorization modes, asked in their order until one allows: `RBAC` (roles and bindings, as in kube-apiserver;
-    /// the written kubeconfig is allowed everything), `AlwaysAllow` (every authenticated user may do everything) or
+    /// the written kubeconfig is allowed everything), `Node` (kubelets, with `RBAC` after it), `AlwaysAllow` (every authenticated user may do everything) or
     /// `AlwaysDeny`
     #[arg(long, value_name = "MODE,...", default_value = "RBAC", action = ArgAction::Append, help_heading = AUTHORIZATION)]
     pub authorization_mode: SettingValue,

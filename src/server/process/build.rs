@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::admission::PluginConfigurations;
+use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacAuthorizer;
 use crate::auth::{
     AllowAuthenticated, AlwaysDeny, Authenticator, Authorizer, TokenAuthenticator, TokenFile,
@@ -58,6 +59,8 @@ pub(in crate::server) struct Server {
     pub(in crate::server) authorizer: Arc<dyn Authorizer>,
     /// The authorizer by roles, if that is a part of `authorizer`: it needs the stored roles.
     pub(in crate::server) rbac: Option<Arc<RbacAuthorizer>>,
+    /// The authorizer of nodes, if that is a part of `authorizer`: it needs the stored pods.
+    pub(in crate::server) nodes: Option<Arc<NodeAuthorizer>>,
     pub(in crate::server) metrics: Arc<Metrics>,
     pub(in crate::server) registry: RegistryConfig,
     pub(in crate::server) controllers: Selection,
@@ -211,7 +214,11 @@ impl Server {
             },
         };
         let reloads = [token_reload(config, &tokens), tls_files.into_reload()];
-        let (authorizer, rbac) = authorizer(&config.authorization);
+        let Authorizers {
+            authorizer,
+            rbac,
+            nodes,
+        } = authorizers(&config.authorization);
         let done = Done {
             new_ca: pki
                 .created
@@ -241,6 +248,7 @@ impl Server {
             tokens,
             authorizer,
             rbac,
+            nodes,
             metrics,
             registry: RegistryConfig {
                 plugin_configurations: material.plugin_configurations,
@@ -293,12 +301,19 @@ impl Material {
     }
 }
 
-/// Returns the authorizer of `modes`, and the part of it that decides by roles.
-fn authorizer(modes: &[AuthorizationMode]) -> (Arc<dyn Authorizer>, Option<Arc<RbacAuthorizer>>) {
-    let mut rbac = None;
+/// The authorizer of the configured modes, and the parts of it that need stored objects.
+struct Authorizers {
+    authorizer: Arc<dyn Authorizer>,
+    rbac: Option<Arc<RbacAuthorizer>>,
+    nodes: Option<Arc<NodeAuthorizer>>,
+}
+
+fn authorizers(modes: &[AuthorizationMode]) -> Authorizers {
+    let (mut rbac, mut nodes) = (None, None);
     let of_modes = modes.iter().map(|mode| match mode {
         AuthorizationMode::AlwaysAllow => Arc::new(AllowAuthenticated) as Arc<dyn Authorizer>,
         AuthorizationMode::AlwaysDeny => Arc::new(AlwaysDeny),
+        AuthorizationMode::Node => nodes.insert(Arc::new(NodeAuthorizer::new())).clone(),
         AuthorizationMode::Rbac => rbac
             .insert(Arc::new(RbacAuthorizer::with_default_policy()))
             .clone(),
@@ -308,7 +323,11 @@ fn authorizer(modes: &[AuthorizationMode]) -> (Arc<dyn Authorizer>, Option<Arc<R
         1 => of_modes.remove(0),
         _ => Arc::new(UnionAuthorizer::new(of_modes)),
     };
-    (authorizer, rbac)
+    Authorizers {
+        authorizer,
+        rbac,
+        nodes,
+    }
 }
 
 fn token_file(file: &FileSetting) -> Result<TokenFile, ConfigError> {

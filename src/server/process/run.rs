@@ -93,6 +93,13 @@ impl Server {
             ready.push(has_default_roles);
         }
 
+        if let Some(nodes) = self.nodes {
+            let (registry, stop) = (Arc::clone(&registry), caches.token());
+            caches.spawn("node-authorizer", async move {
+                let feed = controllers::feed_node_authorizer(&registry, &nodes);
+                let _stopped: Option<()> = stop.run_until_cancelled(feed).await;
+            });
+        }
         reload::start(self.reloads, &caches);
         let controllers = Tasks::new();
         let quotas: Arc<dyn controllers::QuotaCounter> =

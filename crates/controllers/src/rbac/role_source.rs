@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future;
 
 use super::resource;
-use crate::follower::{Follower, FollowerEvent};
+use crate::stored_objects::{StoredObjects, StoredObjectsSource};
 use watchet_api::Object;
 use watchet_auth::rbac::{RbacAuthorizer, RbacChange, RbacKind};
 use watchet_registry::Registry;
@@ -17,9 +17,10 @@ pub async fn feed_authorizer(
     authorizer: &RbacAuthorizer,
     complete: impl FnOnce() + Send,
 ) {
-    let followers = RbacKind::ALL.map(|kind| {
-        let follower = Follower::new(registry.clone(), resource(registry, kind));
-        RoleSource::new(kind, follower)
+    let followers = RbacKind::ALL.map(|kind| RoleSource {
+        kind,
+        objects: StoredObjectsSource::new(registry.clone(), resource(registry, kind)),
+        is_complete: false,
     });
     // Each future resolves to its source when that has passed the stored objects.
     let first = followers.map(|source| source.complete(authorizer));
@@ -36,22 +37,11 @@ pub async fn feed_authorizer(
 /// The objects of one kind.
 struct RoleSource {
     kind: RbacKind,
-    follower: Follower,
-    /// The objects of an incomplete list.
-    listed: Option<Vec<Arc<Object>>>,
+    objects: StoredObjectsSource,
     is_complete: bool,
 }
 
 impl RoleSource {
-    fn new(kind: RbacKind, follower: Follower) -> Self {
-        Self {
-            kind,
-            follower,
-            listed: None,
-            is_complete: false,
-        }
-    }
-
     async fn complete(mut self, authorizer: &RbacAuthorizer) -> Self {
         while !self.is_complete {
             self.step(authorizer).await;
@@ -59,30 +49,21 @@ impl RoleSource {
         self
     }
 
-    /// Waits for the next events and passes them on, in one change.
+    /// Waits for the next events and passes them on.
     async fn step(&mut self, authorizer: &RbacAuthorizer) {
-        let mut changed: Vec<(Arc<Object>, bool)> = Vec::new();
-        for event in self.follower.next().await {
-            match (event, &mut self.listed) {
-                (FollowerEvent::SyncStarted, _) => self.listed = Some(Vec::new()),
-                (FollowerEvent::Object(object), Some(listed)) => listed.push(object),
-                (FollowerEvent::Object(object), None) => changed.push((object, true)),
-                // A deletion during a list: the object is not in the list.
-                (FollowerEvent::Deleted(_), Some(_)) => {}
-                (FollowerEvent::Deleted(object), None) => changed.push((object, false)),
-                (FollowerEvent::SyncComplete, _) => {
-                    let listed = self.listed.take().unwrap_or_default();
-                    let all = listed.iter().map(|object| change(object, true));
+        for objects in self.objects.next().await {
+            match objects {
+                StoredObjects::All(all) => {
+                    let all = all.iter().map(|object| change(object, true));
                     self.log(authorizer.replace(self.kind, all));
                     self.is_complete = true;
                 }
+                StoredObjects::Changed(changed) => {
+                    let changes = changed.iter();
+                    let changes = changes.map(|(object, exists)| change(object, *exists));
+                    self.log(authorizer.change(self.kind, changes));
+                }
             }
-        }
-        if !changed.is_empty() {
-            let changes = changed
-                .iter()
-                .map(|(object, exists)| change(object, *exists));
-            self.log(authorizer.change(self.kind, changes));
         }
     }
 

@@ -1,0 +1,157 @@
+//! What a pod or a volume refers to.
+
+use serde_json::Value;
+
+/// A kind of object that pods refer to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    ConfigMap,
+    PersistentVolumeClaim,
+    Pod,
+    ResourceClaim,
+    ResourceSlice,
+    Secret,
+    ServiceAccount,
+    VolumeAttachment,
+}
+
+/// An object. Cluster-scoped ones have an empty namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ObjectRef {
+    pub(super) kind: Kind,
+    pub(super) namespace: Box<str>,
+    pub(super) name: Box<str>,
+}
+
+impl ObjectRef {
+    pub(super) fn new(kind: Kind, namespace: &str, name: &str) -> Self {
+        Self {
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+/// The annotation of a mirror pod, which a kubelet makes of a static pod.
+const MIRROR_POD: &str = "kubernetes.io/config.mirror";
+
+/// Where a volume of a pod names a secret.
+const SECRETS_OF_VOLUME: &[&str] = &[
+    "/secret/secretName",
+    "/azureFile/secretName",
+    "/cephfs/secretRef/name",
+    "/cinder/secretRef/name",
+    "/csi/nodePublishSecretRef/name",
+    "/flexVolume/secretRef/name",
+    "/iscsi/secretRef/name",
+    "/rbd/secretRef/name",
+    "/scaleIO/secretRef/name",
+    "/storageos/secretRef/name",
+];
+
+/// Where a persistent volume names a secret that its node reads.
+const SECRETS_OF_PERSISTENT_VOLUME: &[&str] = &[
+    "/spec/cephfs/secretRef",
+    "/spec/cinder/secretRef",
+    "/spec/csi/nodeExpandSecretRef",
+    "/spec/csi/nodePublishSecretRef",
+    "/spec/csi/nodeStageSecretRef",
+    "/spec/flexVolume/secretRef",
+    "/spec/iscsi/secretRef",
+    "/spec/rbd/secretRef",
+    "/spec/scaleIO/secretRef",
+    "/spec/storageos/secretRef",
+];
+
+fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    let list = object.pointer(pointer).and_then(Value::as_array);
+    list.into_iter().flatten()
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
+    let text = object.pointer(pointer).and_then(Value::as_str);
+    text.filter(|text| !text.is_empty())
+}
+
+/// Returns the objects that the node of `pod` may read because of it, without the pod. A mirror pod has none: its node has
+/// made it, and must not give itself access.
+pub(super) fn of_pod(namespace: &str, name: &str, pod: &Value) -> Vec<ObjectRef> {
+    let annotations = &pod["metadata"]["annotations"];
+    if annotations.get(MIRROR_POD).is_some() {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    let mut add = |kind, name: Option<&str>| {
+        all.extend(name.map(|name| ObjectRef::new(kind, namespace, name)));
+    };
+    add(Kind::ServiceAccount, text(pod, "/spec/serviceAccountName"));
+    for secret in items(pod, "/spec/imagePullSecrets") {
+        add(Kind::Secret, text(secret, "/name"));
+    }
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in items(pod, &format!("/spec/{list}")) {
+            for variable in items(container, "/env") {
+                add(Kind::Secret, text(variable, "/valueFrom/secretKeyRef/name"));
+                add(
+                    Kind::ConfigMap,
+                    text(variable, "/valueFrom/configMapKeyRef/name"),
+                );
+            }
+            for source in items(container, "/envFrom") {
+                add(Kind::Secret, text(source, "/secretRef/name"));
+                add(Kind::ConfigMap, text(source, "/configMapRef/name"));
+            }
+        }
+    }
+    for volume in items(pod, "/spec/volumes") {
+        for pointer in SECRETS_OF_VOLUME {
+            add(Kind::Secret, text(volume, pointer));
+        }
+        add(Kind::ConfigMap, text(volume, "/configMap/name"));
+        for source in items(volume, "/projected/sources") {
+            add(Kind::Secret, text(source, "/secret/name"));
+            add(Kind::ConfigMap, text(source, "/configMap/name"));
+        }
+        let claim = text(volume, "/persistentVolumeClaim/claimName");
+        add(Kind::PersistentVolumeClaim, claim);
+        if let (Some(_), Some(volume)) = (volume.get("ephemeral"), text(volume, "/name")) {
+            add(
+                Kind::PersistentVolumeClaim,
+                Some(&format!("{name}-{volume}")),
+            );
+        }
+    }
+    for claim in items(pod, "/spec/resourceClaims") {
+        add(Kind::ResourceClaim, text(claim, "/resourceClaimName"));
+    }
+    // The names of claims that were made of templates.
+    for status in items(pod, "/status/resourceClaimStatuses") {
+        add(Kind::ResourceClaim, text(status, "/resourceClaimName"));
+    }
+    let extended = text(pod, "/status/extendedResourceClaimStatus/resourceClaimName");
+    add(Kind::ResourceClaim, extended);
+    all
+}
+
+/// Returns the claim that a persistent volume is bound to, if it is, and the secrets of the volume.
+pub(super) fn of_persistent_volume(volume: &Value) -> Option<(ObjectRef, Vec<ObjectRef>)> {
+    let claim = volume.pointer("/spec/claimRef")?;
+    let (namespace, name) = (text(claim, "/namespace")?, text(claim, "/name")?);
+    let mut secrets = Vec::new();
+    for secret in SECRETS_OF_PERSISTENT_VOLUME
+        .iter()
+        .filter_map(|pointer| volume.pointer(pointer))
+    {
+        if let Some(name) = text(secret, "/name") {
+            let namespace = text(secret, "/namespace").unwrap_or(namespace);
+            secrets.push(ObjectRef::new(Kind::Secret, namespace, name));
+        }
+    }
+    if let Some(name) = text(volume, "/spec/azureFile/secretName") {
+        let namespace = text(volume, "/spec/azureFile/secretNamespace").unwrap_or(namespace);
+        secrets.push(ObjectRef::new(Kind::Secret, namespace, name));
+    }
+    let claim = ObjectRef::new(Kind::PersistentVolumeClaim, namespace, name);
+    Some((claim, secrets))
+}
