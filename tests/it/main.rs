@@ -29,6 +29,7 @@ mod kubelet;
 mod limits;
 mod metrics;
 mod nesting;
+mod nodes;
 mod openapi;
 mod operator;
 mod quotas;

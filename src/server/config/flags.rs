@@ -122,7 +122,7 @@ pub(in crate::server) struct Flags {
     #[arg(long, value_name = "CIDR[,CIDR]", default_value = "10.96.0.0/12", help_heading = SERVICES)]
     pub service_cluster_ip_range: SettingValue,
     /// Admission plugins that run beside the default ones, under kube-apiserver's names:
-    /// OwnerReferencesPermissionEnforcement, or any default one; NodeRestriction has no effect yet
+    /// OwnerReferencesPermissionEnforcement, NodeRestriction, or any default one
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = ADMISSION)]
     pub enable_admission_plugins: SettingValue,
     /// Default admission plugins that do not run, e.g. ServiceAccount; the error for an unknown name lists the

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
+use x509_parser::x509::X509Name;
 
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
@@ -145,6 +146,26 @@ impl AdmissionPlugin for CertificateSubjectRestriction {
 
 /// Returns the organizations in the subject of a certificate signing request, which is PEM in base64.
 fn organizations(request: &Value) -> Result<Vec<String>, String> {
+    with_subject(request, |subject| {
+        let organizations = subject.iter_organization();
+        let texts = organizations.filter_map(|attribute| attribute.as_str().ok());
+        texts.map(str::to_owned).collect()
+    })
+}
+
+/// Returns the common name in the subject of a certificate signing request, which is PEM in base64; empty if it has none.
+///
+/// # Errors
+/// It is not one.
+pub(super) fn common_name(request: &Value) -> Result<String, String> {
+    with_subject(request, |subject| {
+        let mut names = subject.iter_common_name();
+        let name = names.next().and_then(|attribute| attribute.as_str().ok());
+        name.unwrap_or_default().to_owned()
+    })
+}
+
+fn with_subject<T>(request: &Value, read: impl FnOnce(&X509Name<'_>) -> T) -> Result<T, String> {
     let pem = STANDARD.decode(request.as_str().unwrap_or_default());
     let pem = pem.map_err(|error| error.to_string())?;
     let block = Pem::iter_from_buffer(&pem).next().and_then(Result::ok);
@@ -152,10 +173,7 @@ fn organizations(request: &Value) -> Result<Vec<String>, String> {
     let block = block.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
     let parsed = X509CertificationRequest::from_der(&block.contents);
     let (_, request) = parsed.map_err(|error| error.to_string())?;
-    let subject = &request.certification_request_info.subject;
-    let organizations = subject.iter_organization();
-    let texts = organizations.filter_map(|attribute| attribute.as_str().ok());
-    Ok(texts.map(str::to_owned).collect())
+    Ok(read(&request.certification_request_info.subject))
 }
 
 #[cfg(test)]

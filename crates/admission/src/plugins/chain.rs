@@ -7,9 +7,10 @@ use super::config::EnabledPlugins;
 use super::configuration::PluginConfigurations;
 use super::plugin::AdmissionPlugin;
 use super::{
-    certificates, claim_resize, default_classes, limit_ranger, namespace_lifecycle, node_taint,
-    owner_references, pod_resize, pod_security, priority, resource_quota, role_escalation,
-    runtime_class, service_account, storage_protection, toleration_seconds, topology_labels,
+    certificates, claim_resize, default_classes, limit_ranger, namespace_lifecycle,
+    node_restriction, node_taint, owner_references, pod_resize, pod_security, priority,
+    resource_quota, role_escalation, runtime_class, service_account, storage_protection,
+    toleration_seconds, topology_labels,
 };
 
 /// A step of validation, relative to the policies and webhooks.
@@ -42,6 +43,7 @@ impl AdmissionChain {
             Box::new(namespace_lifecycle::NamespaceLifecycle),
             Box::new(limit_ranger::LimitRanger),
             Box::new(service_account::ServiceAccount),
+            Box::new(node_restriction::NodeRestriction),
             Box::new(node_taint::TaintNodesByCondition),
             Box::new(pod_security::PodSecurity::new(
                 configurations.pod_security.clone(),

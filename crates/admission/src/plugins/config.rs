@@ -48,7 +48,6 @@ const fn on_without_effect(name: &'static str, why: &'static str) -> Plugin {
 }
 
 const UNSERVED_POD_GROUPS: &str = "pod groups are not served";
-const UNAUTHORIZED: &str = "every authenticated user may do everything";
 
 /// Every plugin of kube-apiserver 1.36, in the order in which they run.
 const PLUGINS: [Plugin; 41] = [
@@ -59,7 +58,7 @@ const PLUGINS: [Plugin; 41] = [
     off("LimitPodHardAntiAffinityTopology", Support::None),
     on("LimitRanger"),
     on("ServiceAccount"),
-    off("NodeRestriction", Support::NoEffect(UNAUTHORIZED)),
+    off("NodeRestriction", Support::Full),
     on("TaintNodesByCondition"),
     off("AlwaysPullImages", Support::None),
     off("ImagePolicyWebhook", Support::None),
@@ -287,10 +286,10 @@ mod tests {
 
     #[test]
     fn enabling_a_plugin_without_effect_is_reported() {
-        let plugins = EnabledPlugins::parse("NodeRestriction,Priority", "").unwrap();
+        let plugins = EnabledPlugins::parse("AlwaysAdmit,Priority", "").unwrap();
         assert_eq!(
             plugins.without_effect(),
-            [("NodeRestriction", UNAUTHORIZED)]
+            [("AlwaysAdmit", "it admits everything")]
         );
     }
 

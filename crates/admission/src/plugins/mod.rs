@@ -21,6 +21,7 @@ mod configuration;
 mod default_classes;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod node_restriction;
 mod node_taint;
 mod object;
 mod owner_references;

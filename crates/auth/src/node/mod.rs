@@ -55,3 +55,4 @@ mod tests;
 pub use authorizer::NodeAuthorizer;
 pub use graph::{InvalidSource, SourceChange, SourceKind};
 pub use identity::node_of;
+pub use references::kinds_referenced_by_pod;

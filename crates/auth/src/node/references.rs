@@ -1,5 +1,7 @@
 //! What a pod or a volume refers to.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 /// A kind of object that pods refer to.
@@ -13,6 +15,21 @@ pub(super) enum Kind {
     Secret,
     ServiceAccount,
     VolumeAttachment,
+}
+
+impl Kind {
+    fn plural(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmaps",
+            Self::PersistentVolumeClaim => "persistentvolumeclaims",
+            Self::Pod => "pods",
+            Self::ResourceClaim => "resourceclaims",
+            Self::ResourceSlice => "resourceslices",
+            Self::Secret => "secrets",
+            Self::ServiceAccount => "serviceaccounts",
+            Self::VolumeAttachment => "volumeattachments",
+        }
+    }
 }
 
 /// An object. Cluster-scoped ones have an empty namespace.
@@ -77,10 +94,32 @@ fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
 /// Returns the objects that the node of `pod` may read because of it, without the pod. A mirror pod has none: its node has
 /// made it, and must not give itself access.
 pub(super) fn of_pod(namespace: &str, name: &str, pod: &Value) -> Vec<ObjectRef> {
-    let annotations = &pod["metadata"]["annotations"];
-    if annotations.get(MIRROR_POD).is_some() {
-        return Vec::new();
+    match pod["metadata"]["annotations"].get(MIRROR_POD) {
+        Some(_) => Vec::new(),
+        None => all_of_pod(namespace, name, pod),
     }
+}
+
+/// Returns the plural names of the kinds of objects that a pod refers to, such as `secrets`.
+pub fn kinds_referenced_by_pod(pod: &Value) -> BTreeSet<&'static str> {
+    let references = all_of_pod("", "", pod).into_iter();
+    let mut kinds: BTreeSet<_> = references.map(|object| object.kind.plural()).collect();
+    // A claim that is made of a template has no name yet.
+    if items(pod, "/spec/resourceClaims").next().is_some() {
+        kinds.insert(Kind::ResourceClaim.plural());
+    }
+    let sources =
+        items(pod, "/spec/volumes").flat_map(|volume| items(volume, "/projected/sources"));
+    if sources
+        .into_iter()
+        .any(|source| source.get("clusterTrustBundle").is_some())
+    {
+        kinds.insert("clustertrustbundles");
+    }
+    kinds
+}
+
+fn all_of_pod(namespace: &str, name: &str, pod: &Value) -> Vec<ObjectRef> {
     let mut all = Vec::new();
     let mut add = |kind, name: Option<&str>| {
         all.extend(name.map(|name| ObjectRef::new(kind, namespace, name)));
