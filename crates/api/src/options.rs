@@ -88,6 +88,18 @@ pub struct WriteOptions {
     pub audit_annotations: AuditAnnotations,
 }
 
+impl WriteOptions {
+    /// Returns the options of the server's own writes: its user is `system:apiserver`, its field manager
+    /// `kube-apiserver`, as upstream.
+    pub fn of_server() -> Self {
+        Self {
+            user: Arc::new(UserInfo::server()),
+            field_manager: "kube-apiserver".to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
 /// `propagationPolicy`: the treatment of an object's dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PropagationPolicy {

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+/// The name of the user of the server's own writes.
+const SYSTEM_APISERVER: &str = "system:apiserver";
+
 /// The group whose members may do everything.
 pub const SYSTEM_MASTERS: &str = "system:masters";
 /// The group of all authenticated users.
@@ -56,6 +59,15 @@ impl UserInfo {
             groups: vec![SYSTEM_UNAUTHENTICATED.to_owned()],
             extra: BTreeMap::new(),
         }
+    }
+
+    /// Returns the user of the server's own writes, as upstream.
+    pub fn server() -> Self {
+        Self::authenticated(
+            SYSTEM_APISERVER.to_owned(),
+            String::new(),
+            vec![SYSTEM_MASTERS.to_owned()],
+        )
     }
 
     /// Returns the user of a request to the port without authentication, which allows everything.

@@ -139,7 +139,7 @@ async fn put(
     same: impl Fn(&Value) -> bool,
 ) -> Result<(), ApiError> {
     let location = ObjectLocation::new(resource, Some(NAMESPACE), NAME)?;
-    let options = WriteOptions::default();
+    let options = WriteOptions::of_server();
     match registry.read_stored(&location).await {
         Ok(current) if same(&current.value) => Ok(()),
         Ok(_) => {

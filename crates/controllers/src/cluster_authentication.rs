@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::follower::{Follower, FollowerEvent};
 use crate::framework::Controller;
 use crate::queue::{Next, Pauses, WorkQueue};
-use watchet_api::{GetOptions, ObjectKey, SYSTEM_MASTERS, UserInfo, WriteOptions};
+use watchet_api::{GetOptions, ObjectKey, WriteOptions};
 use watchet_metrics::Metrics;
 use watchet_registry::{ApiError, Registry, Resource, Target};
 use watchet_x509 as x509;
@@ -139,13 +139,7 @@ impl Controller for ClusterAuthentication {
             name: CONFIG_MAP.to_owned(),
             subresource: None,
         };
-        let server = "system:apiserver".to_owned();
-        let groups = vec![SYSTEM_MASTERS.to_owned()];
-        let options = WriteOptions {
-            user: Arc::new(UserInfo::authenticated(server, String::new(), groups)),
-            field_manager: "kube-apiserver".to_owned(),
-            ..WriteOptions::default()
-        };
+        let options = WriteOptions::of_server();
         let found = self.registry.get(&target, GetOptions::default()).await;
         let written = match found {
             Ok(object) => {

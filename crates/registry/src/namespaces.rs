@@ -23,7 +23,7 @@ pub(crate) async fn bootstrap(registry: &Registry) -> Result<(), ApiError> {
             continue;
         }
         let body = json!({"metadata": {"name": name}});
-        let options = WriteOptions::default();
+        let options = WriteOptions::of_server();
         match create::create(registry, &registry.namespaces, None, body, &options).await {
             // Another server created it concurrently.
             Ok(_) | Err(ApiError::AlreadyExists { .. }) => {}

@@ -61,7 +61,7 @@ impl<R: Deref<Target = Registry> + Send + Sync> ObjectReader for TokenObjects<R>
         }
         let patch = json!({"metadata": {"uid": metadata["uid"], "labels": {LAST_USED: today}}});
         let target = target(&self.0, "secrets", namespace, name);
-        let options = WriteOptions::default();
+        let options = WriteOptions::of_server();
         if let Err(error) = self.0.patch(&target, &Patch::Merge(patch), &options).await {
             warn_of_unrecorded_use(&error, name);
         }
@@ -90,7 +90,7 @@ async fn try_to_start_tracking(registry: &Registry) -> Result<(), ApiError> {
         "metadata": {"name": TRACKING, "namespace": TRACKING_NAMESPACE},
         "data": {"since": day(Timestamp::now())},
     });
-    let options = WriteOptions::default();
+    let options = WriteOptions::of_server();
     let created = registry.create(&target.resource, namespace, body, &options);
     match created.await {
         // Another server has created it concurrently.

@@ -6,9 +6,7 @@ use futures_util::{TryStreamExt as _, stream};
 use serde_json::{Map, Value, json};
 
 use super::resource;
-use watchet_api::{
-    DeleteOptions, GetOptions, Preconditions, SYSTEM_MASTERS, UserInfo, WriteOptions,
-};
+use watchet_api::{DeleteOptions, GetOptions, Preconditions, WriteOptions};
 use watchet_auth::rbac::{DefaultObject, PolicyRule, RbacKind, default_policy, missing_rules};
 use watchet_registry::{ApiError, Registry, Target};
 
@@ -58,19 +56,6 @@ async fn reconcile_until_done(
     }
 }
 
-fn options() -> WriteOptions {
-    let groups = vec![SYSTEM_MASTERS.to_owned()];
-    WriteOptions {
-        user: Arc::new(UserInfo::authenticated(
-            "system:apiserver".to_owned(),
-            String::new(),
-            groups,
-        )),
-        field_manager: "kube-apiserver".to_owned(),
-        ..WriteOptions::default()
-    }
-}
-
 async fn reconcile(registry: &Arc<Registry>, default: &DefaultObject) -> Result<(), ApiError> {
     let resource = resource(registry, default.kind);
     let namespace = Some(default.namespace.as_str()).filter(|namespace| !namespace.is_empty());
@@ -80,7 +65,7 @@ async fn reconcile(registry: &Arc<Registry>, default: &DefaultObject) -> Result<
         name: default.name.clone(),
         subresource: None,
     };
-    let options = options();
+    let options = WriteOptions::of_server();
     let create = || registry.create(&resource, namespace, default.object.clone(), &options);
     let stored = match registry.get(&target, GetOptions::default()).await {
         Ok(object) => object,

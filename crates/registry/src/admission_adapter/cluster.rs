@@ -18,9 +18,7 @@ use watchet_admission::cluster::{
     NamespaceState, ParamError, ParamQuery,
 };
 use watchet_admission::request::{AdmissionRequest, GroupVersionKind, GroupVersionResource};
-use watchet_api::{
-    GetOptions, ListOptions, Object, ResourceVersion, SYSTEM_MASTERS, UserInfo, WriteOptions,
-};
+use watchet_api::{GetOptions, ListOptions, Object, ResourceVersion, WriteOptions};
 use watchet_auth::Authorizer;
 use watchet_cacher::ReadError;
 
@@ -143,13 +141,7 @@ impl Cluster for Registry {
             name: metadata::text(object, "name").to_owned(),
             subresource: Some("status".to_owned()),
         };
-        let server = "system:apiserver".to_owned();
-        let groups = vec![SYSTEM_MASTERS.to_owned()];
-        let options = WriteOptions {
-            user: Arc::new(UserInfo::authenticated(server, String::new(), groups)),
-            field_manager: "kube-apiserver".to_owned(),
-            ..WriteOptions::default()
-        };
+        let options = WriteOptions::of_server();
         match self.update(&target, object.clone(), &options).await {
             Ok(_) => Ok(true),
             Err(ApiError::Conflict { .. }) => Ok(false),
