@@ -1,0 +1,53 @@
+//! The policy: which requests are recorded, at which level, and at which stages. The first rule that matches
+//! decides; a request that matches none is not recorded.
+
+mod parse;
+mod rule;
+mod stage;
+#[cfg(test)]
+mod tests;
+
+pub use parse::InvalidPolicy;
+pub use rule::{GroupResources, PolicyRule, RequestAttributes, ResourceAttributes};
+pub use stage::{Level, Stage, Stages};
+
+/// An audit policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// At least one.
+    pub rules: Vec<PolicyRule>,
+    /// Stages without events, for all rules.
+    pub omit_stages: Stages,
+    /// Whether objects are recorded without `metadata.managedFields`, unless a rule overrides it.
+    pub omit_managed_fields: bool,
+}
+
+/// What is recorded about a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditConfig {
+    /// How much events contain.
+    pub level: Level,
+    /// The stages without events.
+    pub omit_stages: Stages,
+    /// Whether objects are recorded without `metadata.managedFields`.
+    pub omit_managed_fields: bool,
+}
+
+impl Policy {
+    /// Returns what is recorded about `request`.
+    pub fn evaluate(&self, request: &RequestAttributes<'_>) -> AuditConfig {
+        let rule = self.rules.iter().find(|rule| rule.matches(request));
+        match rule {
+            Some(rule) => AuditConfig {
+                level: rule.level,
+                omit_stages: self.omit_stages.union(rule.omit_stages),
+                omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields),
+            },
+            None => AuditConfig {
+                level: Level::None,
+                omit_stages: self.omit_stages,
+                omit_managed_fields: self.omit_managed_fields,
+            },
+        }
+    }
+}
