@@ -131,7 +131,7 @@ impl StatusCause {
         Self::not_among(field, &format!("{value:?}"), supported)
     }
 
-    /// A list with a value that is none of those that there are: all of it is shown, as upstream does.
+    /// Returns the cause for a list with a value that is not in `supported`. As upstream, the message has the whole list.
     pub fn none_supported(field: &str, values: &[String], supported: &[&str]) -> Self {
         Self::not_among(field, &serde_json::json!(values).to_string(), supported)
     }

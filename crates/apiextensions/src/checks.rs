@@ -29,7 +29,7 @@ const COLUMN_FORMATS: [&str; 9] = [
     "name",
 ];
 
-/// Adds the problems of `object` as a definition that replaces `old`.
+/// Validates the definition `object`, which replaces `old`, and adds its problems to `causes`.
 pub(super) fn problems(object: &Value, old: Option<&Value>, causes: &mut Causes) {
     let read = |object: &Value| serde_json::from_value::<Definition>(object.clone());
     match read(object) {

@@ -13,7 +13,7 @@ pub(super) struct Definition {
     pub(super) status: DefinitionStatus,
 }
 
-/// The members of its metadata that are used.
+/// The members of the metadata that this crate uses.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata {
@@ -229,7 +229,7 @@ where
 }
 
 /// Sets the defaults of a definition.
-pub(crate) fn fill_in(object: &mut Value) {
+pub(crate) fn set_defaults(object: &mut Value) {
     let names = &mut object["spec"]["names"];
     let kind = names["kind"].as_str().unwrap_or_default().to_owned();
     let lacks = |value: &Value| value.as_str().is_none_or(str::is_empty);
@@ -263,7 +263,7 @@ pub(crate) fn prepare_create(object: &mut Value) {
 
 /// Sets the defaults, and adds the storage version to `status.storedVersions`.
 pub(crate) fn prepare_update(object: &mut Value) {
-    fill_in(object);
+    set_defaults(object);
     let versions = object["spec"]["versions"].as_array();
     let storage = versions
         .into_iter()

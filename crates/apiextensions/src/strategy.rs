@@ -246,7 +246,7 @@ pub struct DefinitionStrategy(pub Arc<Definitions>);
 
 impl Strategy for DefinitionStrategy {
     fn apply_schema(&self, object: &mut Value) -> Result<(), ApiError> {
-        definition::fill_in(object);
+        definition::set_defaults(object);
         Ok(())
     }
 

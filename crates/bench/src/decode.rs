@@ -131,7 +131,7 @@ impl<'a> Object<'a> {
     /// Finds the object in a response or in a watch frame.
     ///
     /// # Errors
-    /// The bytes are not protobuf although `encoding` says so.
+    /// `encoding` is protobuf and the bytes are not protobuf.
     pub(super) fn read(encoding: Encoding, bytes: &'a [u8]) -> Result<Self, Malformed> {
         match encoding {
             Encoding::Json => Ok(Self::Json(bytes)),

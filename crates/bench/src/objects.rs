@@ -1,5 +1,5 @@
 //! The objects that are written: config maps and pods of a given size, and their paths. They cost
-//! as much as real ones; their content is arbitrary.
+//! the same as real ones; their content is arbitrary.
 
 use bytes::Bytes;
 use http::Method;

@@ -24,7 +24,7 @@ pub fn command() -> Command {
     Load::augment_subcommands(Command::new("bench"))
         .about("Generate load on a Kubernetes API server and measure it")
         .after_help(
-            "A report goes to stdout; the exit code is 1 when something was lost or failed.\n\n\
+            "A report goes to stdout; the exit code is 1 if an event was lost or a request failed.\n\n\
              With $KUBECONFIG naming the server, and PID being its process on this machine:\n  \
              watchet bench fill pods --count 50000 --size 3000\n  \
              watchet bench list pods --resource-version 0 --pid PID\n  \

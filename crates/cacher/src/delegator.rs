@@ -68,10 +68,10 @@ impl Cacher {
             Some(version) => self.not_older_than(version).await?,
         };
         if !fresh {
-            let into_list = self.get_from_storage(key, version.unwrap_or_default());
+            let stored = self.get_from_storage(key, version.unwrap_or_default());
             return match version {
-                None if cached => self.count_fallback(into_list.await),
-                _ => into_list.await,
+                None if cached => self.count_fallback(stored.await),
+                _ => stored.await,
             };
         }
         Ok(self.peek(key))
@@ -106,10 +106,10 @@ impl Cacher {
             }
         };
         if !fresh {
-            let into_list = self.list_from_storage(predicate, &plan).await;
+            let list = self.list_from_storage(predicate, &plan).await;
             return match plan.at {
-                ReadVersion::Latest => self.count_fallback(into_list),
-                _ => into_list,
+                ReadVersion::Latest => self.count_fallback(list),
+                _ => list,
             };
         }
         let snapshot = self.snapshot().await?;
@@ -326,12 +326,17 @@ impl Cacher {
         timeout: Duration,
         version: ResourceVersion,
     ) -> Result<(), NotReached> {
-        let ask = || self.progress.load().request();
+        let request_progress = || self.progress.load().request();
         let began = Instant::now();
         let waited = self
             .published
             .freshness
-            .wait(version, timeout, PROGRESS_REQUEST_INTERVAL, ask)
+            .wait(
+                version,
+                timeout,
+                PROGRESS_REQUEST_INTERVAL,
+                request_progress,
+            )
             .await;
         if !version.is_zero() {
             self.resource.metrics.waited(began.elapsed());
@@ -340,8 +345,8 @@ impl Cacher {
     }
 }
 
-/// Returns what a plan selects from a state at `at`. Yields to other tasks while it searches a
-/// large state.
+/// Returns the page that a plan selects from the state at `at`. Yields to other tasks while it
+/// searches a large state.
 async fn page(
     objects: &ObjectMap,
     predicate: &SelectionPredicate,

@@ -22,7 +22,7 @@ pub(super) struct RevisionProbe {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// A task is asking storage; it takes `waiting` before each request. Callers in `waiting`
+    /// Whether a task is asking storage. It takes `waiting` before each request. Callers in `waiting`
     /// arrived after the current request was sent, so its response may be too old for them.
     asking: bool,
     waiting: Vec<oneshot::Sender<ProbeResult>>,

@@ -1,5 +1,6 @@
-//! The controller of the config map `extension-apiserver-authentication` in `kube-system`: by which CAs other
-//! servers of the cluster verify the client certificates that this one accepts. kube-apiserver runs it upstream.
+//! The controller of the config map `extension-apiserver-authentication` in `kube-system`. It holds the CAs with
+//! which other servers of the cluster verify the client certificates that this one accepts. Upstream,
+//! kube-apiserver runs it.
 
 use std::sync::Arc;
 use std::time::Duration;

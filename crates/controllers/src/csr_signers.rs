@@ -39,7 +39,7 @@ impl Signer {
     /// The reason, in upstream's words.
     pub(super) fn check(self, request: &CertificateRequest, usages: &[&str]) -> Result<(), String> {
         match self {
-            Self::ApiServerClient => client_usages(usages),
+            Self::ApiServerClient => check_client_usages(usages),
             Self::KubeletClient => kubelet_client(request, usages),
             Self::KubeletServing => kubelet_serving(request, usages),
             Self::LegacyUnknown => Ok(()),
@@ -47,7 +47,7 @@ impl Signer {
     }
 }
 
-fn client_usages(usages: &[&str]) -> Result<(), String> {
+fn check_client_usages(usages: &[&str]) -> Result<(), String> {
     let allowed = |usage: &&&str| **usage == "client auth" || KUBELET_USAGES.contains(usage);
     if let Some(usage) = usages.iter().find(|usage| !allowed(usage)) {
         return Err(format!("invalid usage for client certificate: {usage}"));
@@ -59,7 +59,7 @@ fn client_usages(usages: &[&str]) -> Result<(), String> {
 }
 
 fn kubelet_client(request: &CertificateRequest, usages: &[&str]) -> Result<(), String> {
-    of_nodes(request)?;
+    check_organization(request)?;
     type Is = fn(&AlternativeName) -> bool;
     let forbidden: [(&str, Is); 4] = [
         ("DNS", |name| matches!(name, AlternativeName::Dns(_))),
@@ -72,12 +72,12 @@ fn kubelet_client(request: &CertificateRequest, usages: &[&str]) -> Result<(), S
             return Err(format!("{kind} subjectAltNames are not allowed"));
         }
     }
-    of_node(request)?;
-    kubelet_usages(usages, "client auth")
+    check_common_name(request)?;
+    check_kubelet_usages(usages, "client auth")
 }
 
 fn kubelet_serving(request: &CertificateRequest, usages: &[&str]) -> Result<(), String> {
-    of_nodes(request)?;
+    check_organization(request)?;
     let names = &request.names;
     let reachable =
         |name: &AlternativeName| matches!(name, AlternativeName::Dns(_) | AlternativeName::Ip(_));
@@ -96,19 +96,19 @@ fn kubelet_serving(request: &CertificateRequest, usages: &[&str]) -> Result<(), 
     {
         return Err("URI subjectAltNames are not allowed".to_owned());
     }
-    kubelet_usages(usages, "server auth")?;
-    of_node(request)
+    check_kubelet_usages(usages, "server auth")?;
+    check_common_name(request)
 }
 
-fn of_nodes(request: &CertificateRequest) -> Result<(), String> {
+fn check_organization(request: &CertificateRequest) -> Result<(), String> {
     match request.organizations == ["system:nodes"] {
         true => Ok(()),
         false => Err("subject organization is not system:nodes".to_owned()),
     }
 }
 
-/// Checks all common names: Go uses the last one, other programs possibly the first.
-fn of_node(request: &CertificateRequest) -> Result<(), String> {
+/// Checks all common names, because Go uses the last one and other programs may use the first.
+fn check_common_name(request: &CertificateRequest) -> Result<(), String> {
     let mut names = request.common_names.iter();
     match !request.common_names.is_empty() && names.all(|name| name.starts_with("system:node:")) {
         true => Ok(()),
@@ -116,11 +116,11 @@ fn of_node(request: &CertificateRequest) -> Result<(), String> {
     }
 }
 
-fn kubelet_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
-    let given: BTreeSet<&str> = usages.iter().copied().collect();
+fn check_kubelet_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
+    let requested: BTreeSet<&str> = usages.iter().copied().collect();
     let required = BTreeSet::from([KUBELET_USAGES[0], KUBELET_USAGES[1], purpose]);
     let without_rsa = BTreeSet::from([KUBELET_USAGES[0], purpose]);
-    if given == required || given == without_rsa {
+    if requested == required || requested == without_rsa {
         return Ok(());
     }
     let required: Vec<&str> = required.into_iter().collect();

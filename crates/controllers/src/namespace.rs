@@ -3,8 +3,8 @@
 //!
 //! A pass deletes all objects that storage contains in the namespace, pods first, as upstream,
 //! because other objects must outlive the pods that use them. A pass that finds nothing removes the
-//! `kubernetes` finalizer and thereby the namespace. Objects with finalizers or a grace period are
-//! waited for; meanwhile the conditions of the namespace report them.
+//! `kubernetes` finalizer and thereby the namespace. While objects with finalizers or a grace period
+//! remain, the conditions of the namespace report them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

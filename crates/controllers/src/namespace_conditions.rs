@@ -127,7 +127,7 @@ impl Findings {
     pub(super) fn conditions(&self, before: &Value) -> Option<Value> {
         let mut after = before.as_array().cloned().unwrap_or_default();
         for kind in &KINDS {
-            let wrong = self.wrong(kind.name);
+            let wrong = self.failure_of(kind.name);
             let status = if wrong.is_some() { "True" } else { "False" };
             let (reason, message) = wrong.unwrap_or((kind.well, kind.message.to_owned()));
             let condition = after
@@ -156,7 +156,7 @@ impl Findings {
     }
 
     /// Returns the reason and message of a condition that is true.
-    fn wrong(&self, kind: &str) -> Option<(&'static str, String)> {
+    fn failure_of(&self, kind: &str) -> Option<(&'static str, String)> {
         let list = |counts: &BTreeMap<String, usize>, verb: &str| {
             let each = counts.iter();
             let each =

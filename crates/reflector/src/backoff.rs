@@ -8,8 +8,8 @@ use tokio::time::Instant;
 pub(super) const RESET_AFTER: Duration = Duration::from_secs(120);
 
 /// Exponential back-off with jitter that is reset after a quiet period. The defaults are those of
-/// client-go's reflector: 800 ms, doubling to 30 s, plus up to as much again in jitter, reset after
-/// 2 minutes.
+/// client-go's reflector: 800 ms, doubling to 30 s, plus a random jitter of up to 100 %, reset
+/// after 2 minutes.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     initial: Duration,

@@ -1,5 +1,5 @@
 //! `watchet tail`: follows a resource of any Kubernetes server with a shared informer and prints a
-//! line per change. It is also the example of how to use the `informer` library.
+//! line per change. It is also an example of the use of `watchet-client`.
 //!
 //! ```text
 //! arguments -> RestClient -> discovery -> ReportingSource(HttpListerWatcher) -> SharedInformer

@@ -91,7 +91,7 @@ impl StatusReporter {
         self.print(&format!("synced, {objects} object{plural}"));
     }
 
-    /// Reports that the connection failed, if it was not known.
+    /// Reports that the connection failed, unless that was reported before.
     pub(super) fn disconnected(&self, why: &str) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Disconnected);
         if before == State::Connected {

@@ -129,7 +129,7 @@ async fn follow(args: TailArgs) -> Result<(), TailError> {
     ended
 }
 
-/// Follows until the reader of the output is gone.
+/// Follows until the reader of the output closes the pipe.
 async fn followed(args: TailArgs, tasks: &Tasks) -> Result<(), TailError> {
     let client = connect(&args)?;
     let objects = find(&client, &args).await?;
@@ -202,8 +202,8 @@ fn connect(args: &TailArgs) -> Result<RestClient, TailError> {
     Ok(RestClient::new(&config)?)
 }
 
-/// Returns the client of the objects, after the server has shown that it serves them and accepts
-/// the selectors.
+/// Returns a client of the objects to follow. Lists one object first, to check that the server
+/// serves the resource and accepts the selectors.
 async fn find(
     client: &RestClient,
     args: &TailArgs,

@@ -20,9 +20,9 @@ pub struct ConcurrentWriter {
     /// Writes of the concurrent writer: the first one is removed and performed unconditionally before each put or
     /// delete.
     pub before_writes: Mutex<VecDeque<Before>>,
-    /// The number of puts with the condition that the key is absent that will find the key present.
+    /// The number of next creates that fail as if the key existed.
     pub collisions: Mutex<usize>,
-    /// The key whose next put is performed without ever returning to the caller.
+    /// The key whose next put is performed but never returns.
     pub unanswered: Mutex<Option<StorageKey>>,
     /// The number of gets so far.
     pub gets: Mutex<usize>,

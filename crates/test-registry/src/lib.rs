@@ -1,7 +1,8 @@
 //! A registry over memory storage for tests of the crates above `watchet-registry`. The test builds the registry; this
 //! crate has the storage, whose concurrent writer makes conflicts, and short methods for the verbs.
 //!
-//! A method panics if what it needs is absent, and unless its name begins with `try_`, if the registry returns an error.
+//! The methods panic if a required resource or object is absent. Those whose names do not begin with `try_` also panic if
+//! the registry returns an error.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +43,7 @@ impl Drop for TestRegistry {
 }
 
 impl TestRegistry {
-    /// Returns the registry that `build` makes of an empty memory storage, with the objects that every registry has.
+    /// Builds a registry with `build` over an empty memory storage, and creates the objects that every registry has.
     pub async fn start(build: impl FnOnce(Arc<dyn Storage>, &Tasks) -> Arc<Registry>) -> Self {
         let memory = Memory::new(Duration::from_secs(300)).unwrap();
         let storage = Arc::new(ConcurrentWriter::new(memory));

@@ -1,4 +1,4 @@
-//! Objects of tests: JSON to create, and the JSON of an object.
+//! JSON of objects for tests.
 
 use serde_json::{Value, json};
 use watchet_api::Object;

@@ -23,7 +23,7 @@ use super::trusted::Trusted;
 /// Verifies client certificates, if the client sends one.
 #[derive(Debug)]
 pub struct ClientVerifier {
-    /// Trusts all of `trusted`.
+    /// webpki's verifier with all certificates of `trusted`.
     webpki: Arc<dyn ClientCertVerifier>,
     trusted: Trusted,
     provider: Arc<CryptoProvider>,
@@ -65,7 +65,7 @@ impl ClientVerifier {
     /// Verifies the signature of a TLS 1.2 handshake with the key of a certificate that webpki
     /// cannot parse. The signature scheme does not contain the curve, so the algorithm is chosen by
     /// the key.
-    fn verify_old(
+    fn verify_before_version_3(
         &self,
         message: &[u8],
         certificate: &CertificateDer<'_>,
@@ -79,11 +79,11 @@ impl ClientVerifier {
         let (_, known) = schemes
             .find(|(scheme, _)| *scheme == dss.scheme)
             .ok_or_else(bad)?;
-        let fitting = known
+        let matching = known
             .iter()
             .find(|known| known.public_key_alg_id().as_ref() == algorithm)
             .ok_or_else(bad)?;
-        fitting
+        matching
             .verify_signature(&key.subject_public_key.data, message, dss.signature())
             .map_err(|_| bad())?;
         Ok(HandshakeSignatureValid::assertion())
@@ -100,7 +100,7 @@ fn webpki_verifier(
 }
 
 /// Returns true if webpki does not parse certificates of this one's version.
-fn is_old(certificate: &CertificateDer<'_>) -> bool {
+fn is_before_version_3(certificate: &CertificateDer<'_>) -> bool {
     parse(certificate).is_ok_and(|parsed| parsed.version() != X509Version::V3)
 }
 
@@ -130,7 +130,7 @@ impl ClientCertVerifier for ClientVerifier {
         let webpki = |roots: Arc<RootCertStore>| {
             let verifier = match Arc::ptr_eq(&roots, self.trusted.roots()) {
                 true => Arc::clone(&self.webpki),
-                // It refuses to trust nothing.
+                // webpki cannot build a verifier without roots.
                 false => webpki_verifier(&roots, &self.provider)
                     .map_err(|_| CertificateError::UnknownIssuer)?,
             };
@@ -149,8 +149,8 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        match is_old(cert) {
-            true => self.verify_old(message, cert, dss),
+        match is_before_version_3(cert) {
+            true => self.verify_before_version_3(message, cert, dss),
             false => self.webpki.verify_tls12_signature(message, cert, dss),
         }
     }
@@ -161,7 +161,7 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        if !is_old(cert) {
+        if !is_before_version_3(cert) {
             return self.webpki.verify_tls13_signature(message, cert, dss);
         }
         let parsed = parse(cert)?;

@@ -1,5 +1,5 @@
-//! The trusted certificates, and the steps that the verification of every peer has in common: webpki decides
-//! first, and a chain that it refuses is then verified by Go's rules.
+//! The trusted certificates, and the verification that servers and clients share: webpki verifies first, and a chain that
+//! it rejects is then verified by Go's rules.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -85,8 +85,8 @@ impl Trusted {
         &self.roots
     }
 
-    /// Verifies that `leaf` is valid at `now` and that a chain leads from it to a trusted certificate. `webpki`
-    /// verifies the same by the roots that it gets. Names are not checked.
+    /// Verifies that `leaf` is valid at `now` and that a chain leads from it to a trusted certificate. `webpki` is
+    /// webpki's verification of the same with the given roots. Does not check names.
     ///
     /// # Errors
     /// The problem of the certificate.
@@ -118,8 +118,8 @@ impl Trusted {
     }
 }
 
-/// Returns the error to report of the two: webpki's, which has more detail, unless Go's rules do not have it or
-/// it does not say why no chain was found.
+/// Returns the error to report: webpki's, which has more detail, unless it is about a rule that Go does not have, or
+/// does not say why no chain was found.
 fn more_precise(webpki: Error, go: CertificateError) -> Error {
     match webpki {
         Error::InvalidCertificate(CertificateError::Other(_) | CertificateError::UnknownIssuer) => {
@@ -175,8 +175,8 @@ mod tests {
         ]
     }
 
-    /// webpki takes the root as trusted whatever its validity, so a chain of valid certificates up to a root
-    /// that has expired, or is not valid yet, was accepted. Go refuses it.
+    /// webpki ignores the validity of roots, so a chain to a root that has expired, or is not valid yet, was accepted.
+    /// Go rejects it.
     #[test]
     fn a_root_that_is_not_valid_now_is_not_trusted() {
         let old = testing::root(dated(testing::authority("root"), 2020, 2030));

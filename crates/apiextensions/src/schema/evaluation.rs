@@ -148,7 +148,7 @@ impl Evaluation {
     }
 }
 
-/// The reason for which a rule failed.
+/// Why a rule failed.
 enum Failure {
     /// The rule is false, with this message.
     False(String),

@@ -18,7 +18,7 @@ use watchet_registry::Causes;
 /// of it.
 const STEPS_MAX: u64 = 20_000_000;
 
-/// Adds the problems of `object`, which replaces `old`, by `schema`.
+/// Validates `object`, which replaces `old`, against `schema`, and adds its problems to `causes`.
 pub(crate) fn validate(schema: &Schema, object: &Value, old: Option<&Value>, causes: &mut Causes) {
     let mut found = Causes::default();
     let mut walk = Walk {
@@ -99,7 +99,7 @@ impl Walk {
         self.steps = self.steps.saturating_sub(1);
         if self.steps == 0 {
             self.blocked = true;
-            let why = "the object has too many values to be held against its schema";
+            let why = "the object has too many values to be validated against its schema";
             return causes.push(invalid("<nil>", &json!(""), why));
         }
         if let Some(expected) = schema.mismatched_type(value) {
@@ -148,7 +148,7 @@ impl Walk {
         }
     }
 
-    fn wrong(&self, value: &Value, why: &str, causes: &mut Causes) {
+    fn add_invalid(&self, value: &Value, why: &str, causes: &mut Causes) {
         let why = format!("{} in body {why}", self.path);
         causes.push(invalid(&self.path, value, &why));
     }
@@ -178,7 +178,7 @@ impl Walk {
                 causes.push(StatusCause::too_long(&self.path, max as usize));
             }
             if let Some(min) = min.filter(|min| length < *min) {
-                self.wrong(
+                self.add_invalid(
                     &value(),
                     &format!("should be at least {min} chars long"),
                     causes,
@@ -192,7 +192,7 @@ impl Walk {
                 .is_some_and(|regex| regex.is_match(text));
             if !matches {
                 let why = format!("should match '{}'", pattern.text);
-                self.wrong(&value(), &why, causes);
+                self.add_invalid(&value(), &why, causes);
             }
         }
         if !schema.format.is_empty() && !schema.int_or_string && !formats::is(&schema.format, text)
@@ -211,7 +211,7 @@ impl Walk {
             && (number < at || (exclusive && number <= at))
         {
             let or_equal = if exclusive { "" } else { " or equal to" };
-            self.wrong(
+            self.add_invalid(
                 value,
                 &format!("should be greater than{or_equal} {at}"),
                 causes,
@@ -221,7 +221,7 @@ impl Walk {
             && (number > at || (exclusive && number >= at))
         {
             let or_equal = if exclusive { "" } else { " or equal to" };
-            self.wrong(
+            self.add_invalid(
                 value,
                 &format!("should be less than{or_equal} {at}"),
                 causes,
@@ -230,7 +230,7 @@ impl Walk {
         if let Some(of) = schema.multiple_of
             && (number / of).fract() != 0.0
         {
-            self.wrong(value, &format!("should be a multiple of {of}"), causes);
+            self.add_invalid(value, &format!("should be a multiple of {of}"), causes);
         }
     }
 
@@ -247,7 +247,7 @@ impl Walk {
             self.too_many(count, max, causes);
         }
         if let Some(min) = min.filter(|min| (count as u64) < *min) {
-            self.wrong(
+            self.add_invalid(
                 &json!(count),
                 &format!("should have at least {min} items"),
                 causes,
@@ -272,7 +272,7 @@ impl Walk {
         if schema.list == ListType::Atomic {
             let mut seen = HashSet::with_capacity(items.len());
             if schema.unique_items && !items.iter().all(|item| seen.insert(item)) {
-                self.wrong(
+                self.add_invalid(
                     &Value::Array(items.to_vec()),
                     "shouldn't contain duplicates",
                     causes,
@@ -304,7 +304,7 @@ impl Walk {
         }
         if let Some(min) = min.filter(|min| (count as u64) < *min) {
             let why = format!("should have at least {min} properties");
-            self.wrong(value, &why, causes);
+            self.add_invalid(value, &why, causes);
         }
         for name in schema
             .required
@@ -384,7 +384,7 @@ impl Walk {
         }
     }
 
-    /// Returns the problems of the value by one alternative.
+    /// Validates the value against one alternative and returns its problems.
     fn attempt(&mut self, schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<StatusCause> {
         let before = std::mem::take(&mut self.blocked);
         let mut causes = Causes::default();

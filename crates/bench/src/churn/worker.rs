@@ -202,7 +202,8 @@ impl Worker {
     async fn get(&mut self, connection: &mut Connection, at: usize) -> Result<(), ClientError> {
         let owned = &self.owned[at];
         let path = path(owned.object);
-        // Whether the object exists, and its mark; without a mark it is not from this run.
+        // The outer option is whether the object exists, the inner one is its mark; an object
+        // without a mark is not from this run.
         let shown = match connection.send(Method::GET, &path, Bytes::new()).await {
             Ok(body) => Object::read(connection.accept(), &body).map(|it| Some(it.mark())),
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),

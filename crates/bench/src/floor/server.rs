@@ -134,8 +134,8 @@ fn selector(object: &[u8]) -> String {
     format!("spec.nodeName%3D{name}")
 }
 
-/// Returns an object with the metadata that every server adds, so that as many bytes are written as
-/// by a real server.
+/// Returns an object with the metadata that every server adds, so that its size is that of a real
+/// server's object.
 fn stored_object(object: &[u8], version: u64) -> Vec<u8> {
     const METADATA: &[u8] = br#""metadata":{"#;
     let at = memmem::find(object, METADATA).map_or(1, |at| at + METADATA.len());

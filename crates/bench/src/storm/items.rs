@@ -1,5 +1,5 @@
-//! Counts the objects of a list while its bytes stream by: the lists of a storm together do not fit
-//! in memory. Relies on a server of which one list was decoded before.
+//! Counts the objects of a list as its bytes arrive, because the lists of all clients together do
+//! not fit in memory. It does not decode the list; `storm` has decoded one list before.
 
 use std::sync::LazyLock;
 
@@ -9,8 +9,8 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use crate::args::Encoding;
 use crate::decode::{MAGIC, field};
 
-/// A member that each object has once, and the list too. Within a JSON string its quotes would be
-/// escaped.
+/// A member that each object has once, and the list too. In a JSON string its quotes are escaped,
+/// so it does not match there.
 const VERSION: &[u8] = br#""resourceVersion":""#;
 
 static FINDER: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(VERSION));
@@ -86,8 +86,8 @@ impl Items {
 
 impl Members {
     fn push(&mut self, bytes: &[u8]) {
-        // Finds a split occurrence: a complete one fits neither into the tail nor into the added
-        // bytes.
+        // Counts an occurrence that is split between the tail and the added bytes. Each part is too
+        // short to contain a complete occurrence, so none is counted twice.
         let begun = bytes.len().min(VERSION.len() - 1);
         self.tail.extend_from_slice(&bytes[..begun]);
         self.found += FINDER.find_iter(&self.tail).count() as u64;
@@ -224,7 +224,7 @@ mod tests {
         let mut without = 0;
         for length in 0..body.len() {
             let counted = count(Encoding::Protobuf, [&body[..length]].into_iter());
-            // Between two fields nothing detectable is missing.
+            // A truncation between two fields cannot be detected.
             without += usize::from(counted.is_none());
             assert_ne!(counted, Some(3));
         }

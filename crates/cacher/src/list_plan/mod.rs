@@ -10,7 +10,7 @@ use watchet_api::{
 pub(super) enum ReadVersion {
     /// Includes every write acknowledged before the list began.
     Latest,
-    /// ReadVersion least this version; zero means any.
+    /// At least this version; zero means any.
     NotOlderThan(ResourceVersion),
     /// Exactly this version.
     Exact(ResourceVersion),
@@ -83,7 +83,7 @@ pub(super) fn plan(options: &ListOptions, single: bool) -> Result<ListPlan, Read
             start: token.start,
             limit,
             continued: true,
-            // ReadVersion another version the number differs, and a forged one may be out of range.
+            // At another version the number differs, and a forged one may be out of range.
             remaining: token
                 .remaining
                 .filter(|n| token.resource_version.is_some() && i64::try_from(*n).is_ok()),

@@ -69,15 +69,15 @@ fn examined_objects_are_bounded_without_matches() {
     let labels = "app=x".parse().unwrap();
     let predicate = SelectionPredicate::new(None, labels, ResolvedFieldSelector::default());
     let mut start = String::new();
-    let mut goes = 0;
+    let mut calls = 0;
     loop {
         let part = select(&map, &predicate, &start, 1);
         assert!(part.items.is_empty());
-        goes += 1;
+        calls += 1;
         match part.more_after {
             Some(last) => start = format!("{last}\0"),
             None => break,
         }
     }
-    assert_eq!(goes, 3, "of {EXAMINED_MAX} each");
+    assert_eq!(calls, 3, "of {EXAMINED_MAX} each");
 }

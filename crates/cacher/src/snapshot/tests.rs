@@ -178,7 +178,7 @@ fn watches_that_begin_before_the_end_of_a_gap_are_rejected() {
     snapshot.advance(rv(30));
     snapshot.relisted(rv(30), rv(40));
     let after = snapshot.epoch();
-    let refuses = |origin, watch| {
+    let rejected_at = |origin, watch| {
         snapshot
             .rejects(rv(origin), watch)
             .map(|TooOld(at)| at.get())
@@ -192,9 +192,9 @@ fn watches_that_begin_before_the_end_of_a_gap_are_rejected() {
         (35, Some(40), Some(40), Some(40)),
         (40, None, None, None),
     ] {
-        assert_eq!(refuses(origin, before), of_before, "{origin}");
-        assert_eq!(refuses(origin, between), of_between, "{origin}");
-        assert_eq!(refuses(origin, after), of_after, "{origin}");
+        assert_eq!(rejected_at(origin, before), of_before, "{origin}");
+        assert_eq!(rejected_at(origin, between), of_between, "{origin}");
+        assert_eq!(rejected_at(origin, after), of_after, "{origin}");
     }
 }
 

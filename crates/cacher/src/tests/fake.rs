@@ -14,7 +14,7 @@ pub(crate) struct FakeStorage {
     state: watch::Sender<State>,
     pub(super) probes: Mutex<usize>,
     pub(super) lists: Mutex<usize>,
-    /// The next watches, this many, fail after they open.
+    /// The number of next watches that fail right after they open.
     pub(super) lost_watches: Mutex<usize>,
     /// The number of progress requests.
     pub(super) progress_requests: Arc<Mutex<usize>>,

@@ -20,7 +20,7 @@ async fn wait_until_repaired(f: &Fixture) {
 }
 
 /// Asserts that a new watch from `after` gets a 410, because history begins after `oldest`.
-async fn is_rejected(f: &Fixture, after: ResourceVersion, oldest: ResourceVersion) {
+async fn assert_rejected(f: &Fixture, after: ResourceVersion, oldest: ResourceVersion) {
     let mut watch = f.watch(everything(), from(after)).await;
     let expected = format!("ERROR too old resource version: {after} ({oldest})");
     assert_eq!(drain(&mut watch).await, [&*expected, "END"]);
@@ -86,7 +86,7 @@ async fn compacted_gap_is_a_410() {
     f.storage.compact_to(last);
     wait_until_repaired(&f).await;
     for after in [1, first.get(), 3, last.get() - 1] {
-        is_rejected(&f, rv(after), last).await;
+        assert_rejected(&f, rv(after), last).await;
     }
     let mut watch = f.watch(everything(), from(last)).await;
     assert!(drain(&mut watch).await.is_empty());
@@ -108,7 +108,7 @@ async fn events_over_the_memory_limit_are_a_gap() {
     }
     let last = f.storage.write("/pods/ns/bad", None);
     wait_until_repaired(&f).await;
-    is_rejected(&f, first, last).await;
+    assert_rejected(&f, first, last).await;
     assert_eq!(f.keys(ListOptions::default()).await, ["ns/a"]);
 }
 

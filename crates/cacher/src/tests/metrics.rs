@@ -9,7 +9,7 @@ impl Fixture {
         Scrape::parse(&self.metrics.render(Format::Prometheus))
     }
 
-    /// Asserts values of the resource's series; `'` quotes further labels.
+    /// Asserts values of the resource's series. In the further labels `'` stands for `"`.
     fn check(&self, expect: &[(&str, &str, f64)]) {
         let scrape = self.scrape();
         for (name, labels, expect) in expect {

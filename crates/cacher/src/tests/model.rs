@@ -143,7 +143,7 @@ impl Client {
     }
 }
 
-/// The life of an object: its uid and current version.
+/// An object that exists: its uid and current version.
 struct LiveObject {
     uid: u64,
     version: ResourceVersion,

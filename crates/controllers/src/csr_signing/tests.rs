@@ -35,7 +35,7 @@ fn requested(organization: &str, name: &str, names: Vec<SanType>) -> Value {
     STANDARD.encode(request).into()
 }
 
-fn message(signer: &str, request: &Value, usages: &[&str]) -> Result<(), (&'static str, String)> {
+fn try_sign(signer: &str, request: &Value, usages: &[&str]) -> Result<(), (&'static str, String)> {
     let signer = Signer::named(&format!("kubernetes.io/{signer}")).unwrap();
     let spec = json!({"request": request, "usages": usages});
     sign(&authority(), signer, &spec, at("2026-01-01T00:00:00Z")).map(drop)
@@ -43,7 +43,7 @@ fn message(signer: &str, request: &Value, usages: &[&str]) -> Result<(), (&'stat
 
 fn check_rejected(signer: &str, request: &Value, usages: &[&str], why: &str) {
     let expected = ("SignerValidationFailure", why.to_owned());
-    assert_eq!(message(signer, request, usages), Err(expected));
+    assert_eq!(try_sign(signer, request, usages), Err(expected));
 }
 
 fn dns(name: &str) -> SanType {
@@ -51,12 +51,12 @@ fn dns(name: &str) -> SanType {
 }
 
 #[test]
-fn clients_of_the_api_server() {
+fn api_server_client_requests_are_checked() {
     let jane = requested("dev", "jane", vec![dns("a.example.com")]);
     let signer = "kube-apiserver-client";
     let all = ["digital signature", "key encipherment", "client auth"];
-    assert_eq!(message(signer, &jane, &all), Ok(()));
-    assert_eq!(message(signer, &jane, &all[2..]), Ok(()));
+    assert_eq!(try_sign(signer, &jane, &all), Ok(()));
+    assert_eq!(try_sign(signer, &jane, &all[2..]), Ok(()));
     let why = "missing required usage for client certificate: client auth";
     check_rejected(signer, &jane, &all[..2], why);
     let why = "invalid usage for client certificate: server auth";
@@ -67,14 +67,14 @@ fn clients_of_the_api_server() {
         &all,
         "unable to parse csr: PEM block type must be CERTIFICATE REQUEST",
     );
-    assert_eq!(message("legacy-unknown", &jane, &["code signing"]), Ok(()));
-    let (reason, why) = message("legacy-unknown", &jane, &["all"]).unwrap_err();
+    assert_eq!(try_sign("legacy-unknown", &jane, &["code signing"]), Ok(()));
+    let (reason, why) = try_sign("legacy-unknown", &jane, &["all"]).unwrap_err();
     assert_eq!(reason, "SigningFailure");
     assert_eq!(why, r#"unrecognized usage values: ["all"]"#);
 }
 
 #[test]
-fn kubelets() {
+fn kubelet_requests_are_checked() {
     let client = ["digital signature", "client auth"];
     let serving = ["key encipherment", "digital signature", "server auth"];
     let node = requested("system:nodes", "system:node:a", Vec::new());
@@ -93,7 +93,7 @@ fn kubelets() {
     let jane_named = requested("system:nodes", "jane", vec![dns("a")]);
 
     let signer = "kube-apiserver-client-kubelet";
-    assert_eq!(message(signer, &node, &client), Ok(()));
+    assert_eq!(try_sign(signer, &node, &client), Ok(()));
     for (request, why) in [
         (&foreign, "subject organization is not system:nodes"),
         (&named, "DNS subjectAltNames are not allowed"),
@@ -109,8 +109,8 @@ fn kubelets() {
     check_rejected(signer, &node, &serving, why);
 
     let signer = "kubelet-serving";
-    assert_eq!(message(signer, &named, &serving), Ok(()));
-    assert_eq!(message(signer, &addressed, &serving[1..]), Ok(()));
+    assert_eq!(try_sign(signer, &named, &serving), Ok(()));
+    assert_eq!(try_sign(signer, &addressed, &serving[1..]), Ok(()));
     for (request, why) in [
         (&foreign, "subject organization is not system:nodes"),
         (&node, "DNS or IP subjectAltName is required"),

@@ -119,8 +119,8 @@ impl GarbageCollector {
         }
     }
 
-    /// Updates the set of resources; returns true, because that may have been the last thing a goal
-    /// waited for.
+    /// Updates the set of resources. Returns true: a goal that waited for a removed resource may be
+    /// reached.
     fn renew(&self, monitors: &mut Monitors) -> bool {
         for prefix in monitors.renew() {
             self.abandon(&prefix);

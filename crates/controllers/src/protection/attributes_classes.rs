@@ -1,4 +1,4 @@
-//! The controller that keeps a VolumeAttributesClass as long as a volume or a claim refers to it.
+//! The controller that protects a VolumeAttributesClass from deletion while a volume or a claim refers to it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

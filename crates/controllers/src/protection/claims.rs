@@ -1,4 +1,4 @@
-//! The controller that keeps a persistent volume claim as long as a pod uses it.
+//! The controller that protects persistent volume claims from deletion while a pod uses them.
 
 use std::sync::Arc;
 

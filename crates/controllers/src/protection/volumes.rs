@@ -1,4 +1,4 @@
-//! The controller that keeps a persistent volume as long as a claim is bound to it.
+//! The controller that protects a persistent volume from deletion while a claim is bound to it.
 
 use std::sync::Arc;
 

@@ -19,8 +19,8 @@ const ATTEMPTS: usize = 5;
 /// How many objects are written at the same time: the embedded store syncs concurrent writes together.
 const CONCURRENT: usize = 64;
 
-/// Creates the default roles and bindings that do not exist. Existing ones get the default rules, subjects, labels and
-/// annotations that they lack; what was added to them stays.
+/// Creates the default roles and bindings that do not exist, and adds missing default rules, subjects, labels and
+/// annotations to existing ones. Removes nothing.
 ///
 /// # Errors
 /// The first read or write that fails. The call can be repeated.

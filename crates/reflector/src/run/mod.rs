@@ -231,9 +231,9 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
         let delay = self.backoff.failed(Instant::now());
         match error {
             SourceError::Unavailable {
-                retry_after: Some(wish),
+                retry_after: Some(requested),
                 ..
-            } => delay.max(*wish),
+            } => delay.max(*requested),
             _ => delay,
         }
     }

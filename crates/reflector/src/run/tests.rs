@@ -45,7 +45,7 @@ fn expired() -> SourceError {
     }
 }
 
-fn away() -> SourceError {
+fn unavailable() -> SourceError {
     SourceError::Unavailable {
         detail: "refused".into(),
         retry_after: None,
@@ -151,10 +151,10 @@ async fn watch_is_resumed_at_its_last_version() {
 async fn only_expiry_and_undecodable_data_cause_a_relist() {
     check(
         vec![
-            Reply::List(Err(away())),
+            Reply::List(Err(unavailable())),
             listing(5),
-            Reply::WatchFailed(away()),
-            Reply::Watch(vec![added(6), Err(away())]),
+            Reply::WatchFailed(unavailable()),
+            Reply::Watch(vec![added(6), Err(unavailable())]),
             Reply::Watch(vec![Err(expired())]),
             listing(9),
             Reply::Watch(vec![added(10), Err(unreadable())]),
@@ -269,7 +269,7 @@ async fn failing_source_is_not_called_in_a_tight_loop() {
 async fn lists_when_watches_last(seconds: u64, lists: usize) -> Vec<u64> {
     #[derive(Clone)]
     struct ExpiringSource {
-        lasting: Duration,
+        duration: Duration,
         begun: Instant,
         lists: Arc<Mutex<Vec<u64>>>,
     }
@@ -283,15 +283,15 @@ async fn lists_when_watches_last(seconds: u64, lists: usize) -> Vec<u64> {
             })
         }
         async fn watch(&mut self, _: ResourceVersion) -> Result<ChangeStream<u64>, SourceError> {
-            let lasting = self.lasting;
+            let duration = self.duration;
             Ok(Box::pin(stream::once(async move {
-                tokio::time::sleep(lasting).await;
+                tokio::time::sleep(duration).await;
                 Err(expired())
             })))
         }
     }
     let source = ExpiringSource {
-        lasting: Duration::from_secs(seconds),
+        duration: Duration::from_secs(seconds),
         begun: Instant::now(),
         lists: Arc::default(),
     };
@@ -318,7 +318,7 @@ async fn rare_expiry_is_followed_by_an_immediate_list() {
     let pauses: Vec<_> = often.windows(2).map(|two| two[1] - two[0] - 10).collect();
     assert!(pauses.is_sorted() && pauses[5] >= 12, "{pauses:?}");
 
-    let outage = (0..10).map(|_| Reply::WatchFailed(away()));
+    let outage = (0..10).map(|_| Reply::WatchFailed(unavailable()));
     let replies = std::iter::once(listing(5)).chain(outage);
     let replies = replies.chain([Reply::WatchFailed(expired())]).collect();
     let script = Script {
@@ -347,7 +347,7 @@ async fn retry_after_is_respected() {
     let replies = vec![
         listing(5),
         Reply::WatchFailed(busy),
-        Reply::WatchFailed(away()),
+        Reply::WatchFailed(unavailable()),
     ];
     let (_, watches) = calls_in_a_minute(replies).await;
     assert_eq!(watches, 3, "immediately, after 45 s, and soon after that");

@@ -19,14 +19,13 @@ use crate::StorageError;
 /// The name of the data file in the data directory.
 pub const DATA_FILE: &str = "store.redb";
 const NEW_DATA_FILE: &str = "store.redb.new";
-/// The name of the file that stores the last durable revision. The name on disk predates the
-/// type's.
+/// The name of the file that stores the last durable revision.
 pub const REVISION_FILE: &str = "store.revision_file";
 const LOCK_FILE: &str = "store.lock";
 
 /// The database's page cache. It needs to hold only what a transaction writes and the inner pages
 /// on the path, since the watch cache holds the objects and the kernel caches the file. The default
-/// of 1 GiB would let the process grow by as much, and 16 MiB make writes no faster.
+/// of 1 GiB would let the process grow by 1 GiB, and writes are no faster with 16 MiB.
 const PAGE_CACHE_BYTES: usize = 4 << 20;
 
 /// Opens a failed database again.
@@ -42,7 +41,7 @@ pub(super) struct Data {
     on_disk: bool,
     /// `None` if the database is not in a file.
     path: Option<PathBuf>,
-    /// The last revision that a client can have last_revision: the writer raises it after a commit, and so
+    /// The last revision that a client can have seen: the writer raises it after a commit, and so
     /// does a reader before it returns.
     newest: AtomicU64,
     /// Released after the file is closed.

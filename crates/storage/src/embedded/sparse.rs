@@ -100,10 +100,10 @@ impl StorageBackend for Sparse {
 impl fmt::Debug for Sparse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let contents = self.0.read();
-        let held = contents.chunks.iter().flatten().count();
+        let allocated = contents.chunks.iter().flatten().count();
         f.debug_struct("Sparse")
             .field("len", &contents.len)
-            .field("held", &(held * CHUNK_BYTES))
+            .field("allocated", &(allocated * CHUNK_BYTES))
             .finish()
     }
 }
@@ -175,7 +175,7 @@ mod tests {
         let sparse = Sparse::default();
         sparse.set_len(1 << 32).unwrap();
         sparse.write((1 << 32) - 1, b"x").unwrap();
-        let held = sparse.0.read().chunks.iter().flatten().count();
-        assert_eq!(held, 1, "{sparse:?}");
+        let allocated = sparse.0.read().chunks.iter().flatten().count();
+        assert_eq!(allocated, 1, "{sparse:?}");
     }
 }

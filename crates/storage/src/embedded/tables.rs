@@ -56,7 +56,7 @@ pub(super) const FIRST_REVISION: u64 = 1;
 /// not wait long.
 pub(super) const BATCH_OPS_MAX: usize = 256;
 /// The distance by which the ceiling is raised: more revisions than a store without durability
-/// makes between two flushes. A crash skips as many revisions.
+/// makes between two flushes. After a crash this many revisions are skipped.
 const CEILING_AHEAD: u64 = 1 << 22;
 /// A transaction that begins closer to the ceiling raises it; it makes at most this many revisions.
 const TRANSACTION_REVISIONS_MAX: u64 = (BATCH_OPS_MAX * EXPIRE_KEYS_MAX) as u64;

@@ -24,7 +24,7 @@ pub(super) struct Cursor {
     position: u64,
     wake: Arc<Notify>,
     progress: ProgressRequester,
-    /// The store's revision at the last progress request, until it is answered.
+    /// The store's revision at the last progress request; `None` once the response is sent.
     requested_at: Option<u64>,
 }
 

@@ -288,8 +288,8 @@ impl WriterThread {
         Ok(events)
     }
 
-    /// Executes one transaction. Operations removed from `ops` that are not in `pending` have been
-    /// answered.
+    /// Executes one transaction. Removes its operations from `ops`; those without a response yet
+    /// are in `pending`.
     fn transact(
         &mut self,
         ops: &mut VecDeque<Op>,

@@ -160,11 +160,11 @@ impl Member {
         };
         let version = status.version();
         if self.progress_support.set_version(version, failures) {
-            let truthful = self.progress_support.is_expected();
+            let progress_supported = self.progress_support.is_supported();
             tracing::info!(
                 endpoint = self.name(),
                 version,
-                truthful,
+                progress_supported,
                 "etcd version determined"
             );
         }
@@ -230,7 +230,7 @@ impl Cluster {
     pub(super) fn progress_is_supported(&self) -> bool {
         self.members
             .iter()
-            .all(|member| member.progress_support.is_expected())
+            .all(|member| member.progress_support.is_supported())
     }
 
     /// Executes a call at the preferred member, or at others as `repeat` allows, for at most

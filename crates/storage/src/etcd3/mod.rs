@@ -299,8 +299,8 @@ impl Storage for Etcd3 {
     async fn maintain(&self, cancel: CancellationToken) {
         let versions = async {
             loop {
-                // A notification sent before this wait is not lost; all members are asked in any
-                // case.
+                // A notification sent before this wait is not lost. The versions of all members
+                // are requested in both cases.
                 tokio::select! {
                     biased;
                     () = self.cluster.version_requested() => {}

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// The last state progress support of a member. The cluster updates it, and open watches of the
-/// member read it.
+/// Whether the progress responses of a member are correct, by its last known version. The cluster
+/// updates it, and open watches of the member read it.
 #[derive(Debug)]
 pub(super) struct ProgressSupport {
     /// `UNKNOWN`, `SUPPORTED` or `UNSUPPORTED`. A failed request does not change it: an unavailable
@@ -58,14 +58,15 @@ impl ProgressSupport {
         self.checked_at.load(Ordering::Relaxed) != self.failures()
     }
 
-    /// Returns true if the last state version answers progress requests correctly.
-    pub(super) fn is_expected(&self) -> bool {
+    /// Returns true if the last known version answers progress requests correctly.
+    pub(super) fn is_supported(&self) -> bool {
         self.state.load(Ordering::Relaxed) == SUPPORTED
     }
 
-    /// Returns true if a response that arrives now is correct.
+    /// Returns true if a progress response that arrives now is correct: the version is known and
+    /// the member has not failed since.
     pub(super) fn is_certain(&self) -> bool {
-        self.is_expected() && !self.is_stale()
+        self.is_supported() && !self.is_stale()
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn failed_request_keeps_the_state_and_failure_requires_another() {
         let member = ProgressSupport::default();
-        let state = || (member.is_expected(), member.is_certain());
+        let state = || (member.is_supported(), member.is_certain());
         assert_eq!(state(), (false, false), "unknown");
         assert!(member.set_version("3.5.16", member.failures()));
         assert_eq!(state(), (true, true));

@@ -212,7 +212,7 @@ pub trait Informer {
     /// Returns the last version that it has received; `None` before the first list.
     fn version(&self) -> Option<u64>;
 
-    /// Ends its connections to the server, and until it is called with true, refuses new ones.
+    /// With false, ends the connections to the server and rejects new ones; with true, accepts connections again.
     fn set_connected(&mut self, connected: bool);
 }
 

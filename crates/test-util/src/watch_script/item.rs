@@ -57,7 +57,7 @@ pub enum Notification<V> {
     },
 }
 
-/// What an object in an expectation stands for.
+/// The meaning of an object in an expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemKind {
     /// An object of a list, or of the indexer of an informer.
@@ -104,7 +104,7 @@ impl fmt::Display for ObjectVersion {
 /// An object in an expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectItem {
-    /// What it stands for.
+    /// The meaning of the object.
     pub kind: ItemKind,
     /// `a` or `other/a`. A name with a `*` is that of the objects of a burst.
     pub name: String,

@@ -32,7 +32,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// A word and its place.
+/// A word and its position.
 #[derive(Debug, Clone)]
 pub(super) struct Word {
     pub(super) text: String,
@@ -49,7 +49,7 @@ pub(super) struct Statement {
     pub(super) items: Vec<Vec<Word>>,
     pub(super) line: usize,
     pub(super) last_line: usize,
-    /// The place after the last word.
+    /// The position after the last word.
     pub(super) end: (usize, usize),
 }
 
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Returns an error at a place.
+    /// Returns an error at a position, which is a line and a column.
     pub(super) fn error(
         &self,
         (line, column): (usize, usize),
@@ -189,7 +189,7 @@ impl<'a> Source<'a> {
 }
 
 impl Word {
-    /// Returns its place.
+    /// Returns its position.
     pub(super) fn at(&self) -> (usize, usize) {
         (self.line, self.column)
     }

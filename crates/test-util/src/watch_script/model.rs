@@ -19,7 +19,7 @@ struct Change {
 
 struct Watch {
     read: Read,
-    /// The number of changes that the client has received, or need not receive.
+    /// The index in the log of the next change to send: earlier changes were sent, or precede the watch.
     next: usize,
     initial: Vec<Item>,
     is_paused: bool,

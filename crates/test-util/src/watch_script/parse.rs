@@ -20,7 +20,7 @@ impl Script {
     /// Parses the text of a script. `name` is that of its file.
     ///
     /// # Errors
-    /// Returns the place of the first mistake, and what was expected there.
+    /// Returns the position of the first mistake, and what was expected there.
     pub fn parse(name: &str, text: &str) -> Result<Self, ParseError> {
         let source = Source::new(name, text);
         let comment = source.lines.first().and_then(|line| line.strip_prefix('#'));

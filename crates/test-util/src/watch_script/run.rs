@@ -92,7 +92,7 @@ impl<D: Driver> Run<'_, D> {
         self.finish().await
     }
 
-    /// Waits for items that no step expects.
+    /// Waits a moment and fails if a client has received items that no step expects.
     async fn finish(&mut self) -> Result<(), Failure> {
         let is_reading = |client: &Client<D::Watch>| client.stream.is_some() && !client.is_paused;
         if self.clients.values().any(is_reading) {

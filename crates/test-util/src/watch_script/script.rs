@@ -273,7 +273,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// A step and its place.
+/// A step and its position in the file.
 #[derive(Debug, Clone)]
 pub struct Step {
     /// The number of its first line, from 1 on.

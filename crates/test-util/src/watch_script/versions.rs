@@ -88,7 +88,8 @@ impl Versions {
         }
     }
 
-    /// Returns the last write at or before this version. A later revision by another client has the same result.
+    /// Returns the last write at or before this version. Revisions of other clients after that write do not change the
+    /// result.
     pub(super) fn of_state(&self, version: u64) -> VersionRef {
         let last = self
             .writes
@@ -125,7 +126,7 @@ impl Versions {
             .map_or(1, |write| write.count)
     }
 
-    /// Returns `@start 1, @1 2, @2 3`, for the report of a failure.
+    /// Returns `@start=1 @1=2 @2=3`, for the report of a failure.
     pub(super) fn describe(&self) -> String {
         let mut text = format!("@start={}", self.start);
         for write in self

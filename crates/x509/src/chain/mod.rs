@@ -75,8 +75,8 @@ pub fn verify(
         .and_then(|seconds| ASN1Time::from_timestamp(seconds).ok())
         .ok_or(CertificateError::Expired)?;
     let parsed = parse(leaf)?;
-    is_usable(&parsed, now)?;
-    may_serve(&parsed, purpose)?;
+    check_usable(&parsed, now)?;
+    check_purpose(&parsed, purpose)?;
     let trusted = anchors.named(parsed.subject().as_raw());
     if trusted.iter().any(|anchor| anchor == leaf) {
         return Ok(());
@@ -148,10 +148,10 @@ impl<'a> Search<'a> {
         if !chain.last().is_some_and(|child| is_signed(child, issuer)) {
             return false;
         }
-        let judged = is_usable(issuer, self.now)
-            .and_then(|()| may_sign(issuer, chain.len() - 1))
-            .and_then(|()| may_serve(issuer, self.purpose));
-        match judged {
+        let checked = check_usable(issuer, self.now)
+            .and_then(|()| check_can_sign(issuer, chain.len() - 1))
+            .and_then(|()| check_purpose(issuer, self.purpose));
+        match checked {
             Ok(()) => true,
             Err(failure) => {
                 self.failure = failure;
@@ -171,7 +171,7 @@ fn is_signed(child: &X509Certificate<'_>, issuer: &X509Certificate<'_>) -> bool 
 }
 
 /// Checks the validity period and the critical extensions.
-fn is_usable(certificate: &X509Certificate<'_>, now: ASN1Time) -> Result<(), CertificateError> {
+fn check_usable(certificate: &X509Certificate<'_>, now: ASN1Time) -> Result<(), CertificateError> {
     const UNDERSTOOD: [Oid<'static>; 6] = [
         OID_X509_EXT_KEY_USAGE,
         OID_X509_EXT_SUBJECT_ALT_NAME,
@@ -196,7 +196,10 @@ fn is_usable(certificate: &X509Certificate<'_>, now: ASN1Time) -> Result<(), Cer
 
 /// Checks that a certificate may be used for `purpose`: it has no extended key usage, or this one,
 /// or any.
-fn may_serve(certificate: &X509Certificate<'_>, purpose: Purpose) -> Result<(), CertificateError> {
+fn check_purpose(
+    certificate: &X509Certificate<'_>,
+    purpose: Purpose,
+) -> Result<(), CertificateError> {
     let usage = certificate.extended_key_usage();
     let Some(usage) = usage.map_err(|_| CertificateError::BadEncoding)? else {
         return Ok(());
@@ -213,7 +216,10 @@ fn may_serve(certificate: &X509Certificate<'_>, purpose: Purpose) -> Result<(), 
 
 /// Checks that a certificate may sign others with this number of intermediates below it. A version
 /// 1 certificate has no basic constraints and may.
-fn may_sign(issuer: &X509Certificate<'_>, intermediates: usize) -> Result<(), CertificateError> {
+fn check_can_sign(
+    issuer: &X509Certificate<'_>,
+    intermediates: usize,
+) -> Result<(), CertificateError> {
     let bad = |_| CertificateError::BadEncoding;
     let constraints = issuer.basic_constraints().map_err(bad)?;
     let is_ca = match &constraints {
@@ -238,10 +244,10 @@ fn may_sign(issuer: &X509Certificate<'_>, intermediates: usize) -> Result<(), Ce
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Refused(&'static str);
+struct Rejected(&'static str);
 
 fn other(why: &'static str) -> CertificateError {
-    CertificateError::Other(OtherError(Arc::new(Refused(why))))
+    CertificateError::Other(OtherError(Arc::new(Rejected(why))))
 }
 
 #[cfg(test)]

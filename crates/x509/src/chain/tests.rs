@@ -50,7 +50,7 @@ fn old(ca: &Ca) -> CertificateDer<'static> {
     testing::version_1(&leaf, ca.issuer.key())
 }
 
-fn refused(why: &str, verified: Result<(), CertificateError>) {
+fn check_rejected(why: &str, verified: Result<(), CertificateError>) {
     match verified {
         Err(CertificateError::Other(error)) => assert_eq!(error.0.to_string(), why),
         other => panic!("{why}: {other:?}"),
@@ -81,14 +81,17 @@ fn certificates_accepted_by_go_only() {
 
 #[test]
 fn chain_needs_signatures_up_to_an_anchor() {
-    let (ca, stranger) = (root(), root());
+    let (ca, other_root) = (root(), root());
     let trusted = anchors(&[&ca.der]);
     let unknown = Err(CertificateError::UnknownIssuer);
     // An anchor with the same name and another key.
-    assert_eq!(check(&old(&stranger), &[], &trusted), unknown);
-    assert_eq!(check(&old(&stranger), &[&stranger.der], &trusted), unknown);
+    assert_eq!(check(&old(&other_root), &[], &trusted), unknown);
+    assert_eq!(
+        check(&old(&other_root), &[&other_root.der], &trusted),
+        unknown
+    );
     // Also if the anchor with that name is sent, or there are no anchors.
-    assert_eq!(check(&old(&stranger), &[&ca.der], &trusted), unknown);
+    assert_eq!(check(&old(&other_root), &[&ca.der], &trusted), unknown);
     assert_eq!(check(&old(&ca), &[&ca.der], &Anchors::default()), unknown);
     // The issuer of the intermediate is missing.
     let middle = testing::intermediate(testing::authority("middle"), &ca);
@@ -99,8 +102,8 @@ fn chain_needs_signatures_up_to_an_anchor() {
     changed[last] ^= 1;
     assert_eq!(check(&changed.into(), &[], &trusted), unknown);
     // A leaf that differs from the trusted one.
-    let leaf = testing::leaf(&testing::named("leaf"), &stranger);
-    let twin = testing::leaf(&testing::named("leaf"), &stranger);
+    let leaf = testing::leaf(&testing::named("leaf"), &other_root);
+    let twin = testing::leaf(&testing::named("leaf"), &other_root);
     assert_eq!(check(&twin, &[], &anchors(&[&leaf])), unknown);
 }
 
@@ -112,7 +115,7 @@ fn issuer_must_be_allowed_to_sign() {
     let forger = testing::intermediate(testing::named("forger"), &ca);
     let unknown = Err(CertificateError::UnknownIssuer);
     assert_eq!(check(&old(&forger), &[&forger.der], &trusted), unknown);
-    refused(
+    check_rejected(
         CANNOT_SIGN,
         check(&old(&forger), &[], &anchors(&[&forger.der])),
     );
@@ -122,7 +125,7 @@ fn issuer_must_be_allowed_to_sign() {
     let mut params = testing::authority("no signer");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     let no_signer = testing::intermediate(params, &ca);
-    refused(
+    check_rejected(
         CANNOT_SIGN,
         check(&old(&no_signer), &[&no_signer.der], &trusted),
     );
@@ -132,7 +135,7 @@ fn issuer_must_be_allowed_to_sign() {
     let below = testing::intermediate(testing::authority("below"), &constrained);
     let trusted = anchors(&[&constrained.der]);
     assert_eq!(check(&old(&constrained), &[], &trusted), Ok(()));
-    refused(
+    check_rejected(
         "too many intermediates for path length constraint",
         check(&old(&below), &[&below.der], &trusted),
     );

@@ -83,7 +83,7 @@ impl CertificateAuthority {
     }
 }
 
-/// Returns a positive number with as many bytes as upstream's.
+/// Returns a random positive number of 16 bytes, as upstream.
 fn serial_number() -> Result<[u8; 16], String> {
     let mut number = [0; 16];
     rand::fill(&mut number).map_err(|_| "unable to generate a serial number".to_owned())?;

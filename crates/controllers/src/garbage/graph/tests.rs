@@ -3,8 +3,8 @@
 use super::*;
 use watchet_api::{ColumnSet, EventType, Object, ResourceVersion};
 
-/// Observes `uid <- owner+ owner [finalizer] deleted`: an object, its owners (`+` blocks), its
-/// finalizers.
+/// Adds an object to the graph, written `uid <- owner+ owner [finalizer] deleted`: its uid, its
+/// owners (`+` for `blockOwnerDeletion`), its finalizers, and `deleted` if it is being deleted.
 fn observe(graph: &mut Graph, line: &str) -> Consequences {
     let mut words = line.split_whitespace();
     let uid = words.next().unwrap();

@@ -90,14 +90,14 @@ fn late_watch_reads_the_log_then_the_tail() {
             .map(|revision| event("/pods/a", revision, each))
             .collect(),
     );
-    let held = hub.0.lock().tail.len() as u64;
-    assert!((1..8).contains(&held), "the tail is bounded in bytes");
+    let retained = hub.0.lock().tail.len() as u64;
+    assert!((1..8).contains(&retained), "the tail is bounded in bytes");
     let id = hub.add(&key("/pods/"), 1, Arc::new(Notify::new()));
     let step = hub.step(id, &key("/pods/"), 1);
     assert!(matches!(step, Step::ReadLog { from: 2, to: 9 }), "{step:?}");
-    hub.advance(id, 9 - held);
-    let (events, to) = revisions(hub.step(id, &key("/pods/"), 9 - held));
-    assert_eq!((events.len() as u64, to), (held, 9));
+    hub.advance(id, 9 - retained);
+    let (events, to) = revisions(hub.step(id, &key("/pods/"), 9 - retained));
+    assert_eq!((events.len() as u64, to), (retained, 9));
 }
 
 /// The tail filled up to its limit without readers: 8 MiB of values in a store that was only
@@ -105,12 +105,12 @@ fn late_watch_reads_the_log_then_the_tail() {
 #[test]
 fn delivered_events_are_dropped() {
     let hub = Hub::new(1);
-    let held = || {
+    let retained = || {
         let state = hub.0.lock();
         (state.tail.len(), state.tail_bytes > 0)
     };
     hub.publish(vec![event("/unwatched/a", 2, 64)]);
-    assert_eq!(held(), (0, false));
+    assert_eq!(retained(), (0, false));
 
     let [fast, slow] = ["/pods/", "/pods/ns/"].map(key);
     let fast_id = hub.add(&fast, 2, Arc::new(Notify::new()));
@@ -118,12 +118,12 @@ fn delivered_events_are_dropped() {
     hub.publish((3..=6).map(|at| event("/pods/ns/a", at, 64)).collect());
     assert_eq!(revisions(hub.step(fast_id, &fast, 2)).1, 6);
     hub.publish(vec![event("/pods/ns/a", 7, 64)]);
-    assert_eq!(held(), (5, true), "the slow one has not read");
+    assert_eq!(retained(), (5, true), "the slow one has not read");
 
     let (events, _) = revisions(hub.step(slow_id, &slow, 2));
     assert_eq!(events, [3, 4, 5, 6, 7]);
     hub.publish(vec![event("/pods/ns/a", 8, 64)]);
-    assert_eq!(held(), (2, true), "the fast one lacks 7 and 8");
+    assert_eq!(retained(), (2, true), "the fast one lacks 7 and 8");
     let (events, _) = revisions(hub.step(fast_id, &fast, 6));
     assert_eq!(events, [7, 8]);
 }
