@@ -8,6 +8,7 @@
 )]
 
 mod admission;
+mod audit;
 mod bench;
 mod builtin;
 mod certificates;

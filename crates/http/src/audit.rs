@@ -1,5 +1,5 @@
-//! The audit annotations of a request: one list per request, in the request's extensions. There is no audit
-//! log yet; the annotations of a request are logged with its other messages.
+//! The audit annotations of a request: one list per request, in the request's extensions. They are part of the
+//! audit events; what admission has recorded is also logged with the other messages of the request.
 
 use http::request::Parts;
 
@@ -7,6 +7,9 @@ use watchet_api::AuditAnnotations;
 
 /// The annotation that each checked pod has, whatever the result.
 const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
+
+/// The prefix of the annotations of the authorizer, which every recorded request has.
+const AUTHORIZATION: &str = "authorization.k8s.io/";
 
 /// Returns the annotations of a request.
 pub(crate) fn annotations(parts: &Parts) -> AuditAnnotations {
@@ -16,7 +19,8 @@ pub(crate) fn annotations(parts: &Parts) -> AuditAnnotations {
 
 /// Logs what admission has recorded about a request.
 pub(crate) fn log(parts: &Parts, audit_id: &str, user: &str) {
-    let annotations = annotations(parts).all();
+    let mut annotations = annotations(parts).all();
+    annotations.retain(|key, _| !key.starts_with(AUTHORIZATION));
     let (method, uri) = (&parts.method, &parts.uri);
     if annotations.is_empty() {
         return;

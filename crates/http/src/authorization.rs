@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use axum::http::request::Parts;
 
+use crate::audit;
 use crate::error::HttpError;
 use crate::request::percent::decode_bytes;
 use crate::request::query::Query;
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
+use crate::request_audit::ReceivedRequest;
 use crate::watch_access::Requirements;
 use watchet_api::UserInfo;
 use watchet_auth::impersonation::{self, ImpersonationError};
-use watchet_auth::{Attributes, Authorizer, Credential};
+use watchet_auth::{Attributes, Authorizer, Credential, Decision};
 use watchet_registry::path_segment_problems;
 
 impl From<ImpersonationError> for HttpError {
@@ -37,6 +39,7 @@ pub(crate) async fn authorize(
     let attributes = attributes(Arc::clone(&impersonation.user), parts, info);
     parts.extensions.insert(impersonation.user);
     let decision = authorizer.authorize(&attributes).await;
+    annotate(parts, &decision);
     if !decision.is_allowed() {
         let status = attributes.forbidden(decision.reason());
         return Err(HttpError::Denied(Box::new(status)));
@@ -50,6 +53,20 @@ pub(crate) async fn authorize(
         parts.extensions.insert(requirements);
     }
     Ok(())
+}
+
+/// Records the decision for the audit log.
+fn annotate(parts: &Parts, decision: &Decision) {
+    if parts.extensions.get::<ReceivedRequest>().is_none() {
+        return; // The request is not recorded.
+    }
+    let verdict = match decision.is_allowed() {
+        true => "allow",
+        false => "forbid",
+    };
+    let annotations = audit::annotations(parts);
+    annotations.add("authorization.k8s.io/decision", verdict);
+    annotations.add("authorization.k8s.io/reason", decision.reason());
 }
 
 /// Returns the attributes of a request. A path that is invalid, and therefore never served, is no resource

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use watchet_audit::Auditor;
 use watchet_auth::TokenAuthenticator;
 use watchet_metrics::Metrics;
 use watchet_registry::WRITE_DEADLINE;
@@ -34,6 +35,8 @@ pub struct HttpConfig {
     pub tokens: Arc<TokenAuthenticator>,
     /// The registry of metrics, served at `/metrics`.
     pub metrics: Arc<Metrics>,
+    /// Records requests in the audit log; `None` if there is none.
+    pub auditor: Option<Arc<Auditor>>,
     /// The commit of the build, served at `/version`; empty if it is unknown.
     pub git_commit: &'static str,
 }
@@ -50,6 +53,7 @@ impl HttpConfig {
             write_timeout: WRITE_DEADLINE,
             tokens,
             metrics,
+            auditor: None,
             git_commit: "",
         }
     }

@@ -27,6 +27,7 @@ use crate::error::HttpError;
 use crate::request::accept::{accept_header, is_pretty, status_media};
 use crate::request::request_body::RequestBody;
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
+use crate::request_audit::RequestAudit;
 use crate::request_monitor::RequestMonitor;
 use crate::response::guarded_body::GuardedBody;
 use crate::response::headers::{audit_id, set_common_headers};
@@ -44,9 +45,9 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
     let (mut parts, body) = request.into_parts();
     parts.extensions.insert(AuditAnnotations::default());
     let audit_id = audit_id(&parts.headers);
-    let uri = &parts.uri;
-    let info = RequestInfo::parse(&parts.method, uri.path(), uri.query());
+    let info = RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query());
     let monitored = RequestMonitor::begin(&state, &parts, &info);
+    let mut recorded = RequestAudit::begin(&state, &mut parts, &info, &audit_id);
     let warnings = Warnings::default();
     let authorized = authorize(&**state.registry.authorizer(), &mut parts, &info);
     let authorized = AssertUnwindSafe(authorized).catch_unwind().await;
@@ -62,6 +63,9 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
     let (method, uri) = (&parts.method, &parts.uri);
     // The impersonated user, if any.
     let user = parts.extensions.get::<Arc<UserInfo>>();
+    if let (Some(recorded), Some(user)) = (&mut recorded, user) {
+        recorded.set_user(user);
+    }
     let user = user.map_or("", |user| &user.name);
     let user_agent = parts.headers.get(USER_AGENT);
     let result = result.unwrap_or_else(|panic| {
@@ -71,6 +75,9 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
             .or_else(|| panic.downcast_ref::<&str>().copied())
             .unwrap_or("a panic without a message");
         tracing::error!(audit_id, user, %method, %uri, detail, "request panicked");
+        if let Some(recorded) = &mut recorded {
+            recorded.set_panic(detail);
+        }
         let message = "the request failed because of a bug in the server".to_owned();
         Err(HttpError::Internal(message))
     });
@@ -94,6 +101,10 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
     if method == Method::HEAD {
         *response.body_mut() = Body::empty();
     }
+    let response = match recorded {
+        Some(recorded) => recorded.with_response(response),
+        None => response,
+    };
     monitored.with_response(response)
 }
 

@@ -4,6 +4,7 @@
 //!
 #![doc = include_str!("METRICS.md")]
 
+mod audit;
 mod exposition;
 mod family;
 mod process;
@@ -18,6 +19,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+pub use audit::AuditMetrics;
 pub use exposition::{Exposition, Format, Kind, Label};
 pub use family::{ItemFamily, MetricItem, Samples, WriteSamples, write_table};
 pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
@@ -38,6 +40,7 @@ const LEASE_KEYS: &[f64] = &[10.0, 50.0, 100.0, 500.0, 1000.0, 2500.0, 5000.0];
 pub struct Metrics {
     process: Process,
     http: HttpMetrics,
+    audit: AuditMetrics,
     /// By group and plural name. The modules that count own them; unowned entries are dropped.
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
@@ -52,6 +55,7 @@ impl Metrics {
         Arc::new(Self {
             process: Process::new(),
             http: HttpMetrics::default(),
+            audit: AuditMetrics::default(),
             resources: Mutex::default(),
             lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
             storage_bytes: Mutex::default(),
@@ -62,6 +66,11 @@ impl Metrics {
     /// Returns the metrics of requests.
     pub fn http(&self) -> &HttpMetrics {
         &self.http
+    }
+
+    /// Returns the metrics of audit logging.
+    pub fn audit(&self) -> &AuditMetrics {
+        &self.audit
     }
 
     /// Returns the histogram of keys per lease, for storage with leases.
@@ -110,6 +119,7 @@ impl Metrics {
         let mut out = Exposition::new(format);
         write_table(table::TABLE, &resources, &mut out);
         self.http.write(&mut out);
+        self.audit.write(&mut out);
         let mut family = out.family(
             "etcd_lease_object_counts",
             Kind::Histogram,

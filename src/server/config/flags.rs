@@ -8,6 +8,7 @@ use crate::server::config::setting_value::SettingValue;
 const SERVING: &str = "Serving";
 const AUTHENTICATION: &str = "Authentication";
 const AUTHORIZATION: &str = "Authorization";
+const AUDIT: &str = "Audit";
 const STORAGE: &str = "Storage";
 const WATCH_CACHE: &str = "Watch cache";
 const SERVICES: &str = "Services";
@@ -76,6 +77,25 @@ pub(in crate::server) struct Flags {
     /// `AlwaysDeny`
     #[arg(long, value_name = "MODE,...", default_value = "RBAC", action = ArgAction::Append, help_heading = AUTHORIZATION)]
     pub authorization_mode: SettingValue,
+    /// Policy (audit.k8s.io/v1) in YAML or JSON: which requests are recorded in the audit log, and what of them
+    #[arg(long, value_name = "FILE", help_heading = AUDIT)]
+    pub audit_policy_file: SettingValue,
+    /// File of the audit log, one JSON event per line; `-` is stdout; needs --audit-policy-file
+    #[arg(long, value_name = "FILE", help_heading = AUDIT)]
+    pub audit_log_path: SettingValue,
+    /// Maximum age of rotated audit logs in days; 0 is no limit
+    #[arg(long, value_name = "DAYS", default_value = "0", help_heading = AUDIT)]
+    pub audit_log_maxage: SettingValue,
+    /// Maximum number of rotated audit logs; 0 is no limit
+    #[arg(long, value_name = "NUMBER", default_value = "0", help_heading = AUDIT)]
+    pub audit_log_maxbackup: SettingValue,
+    /// Size in MiB at which the audit log is rotated; 0 is 100
+    #[arg(long, value_name = "MIB", default_value = "0", help_heading = AUDIT)]
+    pub audit_log_maxsize: SettingValue,
+    /// When events are written: `batch` (together, at most 100 ms later; events are dropped and counted if too many
+    /// wait) or `blocking` (before the request continues)
+    #[arg(long, value_name = "MODE", default_value = "batch", help_heading = AUDIT)]
+    pub audit_log_mode: SettingValue,
     /// Directory of the CA, the certificates, the kubeconfig and the embedded store; one process at a time may
     /// use it
     #[arg(long, value_name = "DIR", default_value = "./.watchet", help_heading = STORAGE)]

@@ -8,6 +8,7 @@ pub(super) mod settings;
 pub(super) mod cli;
 pub(super) mod file;
 
+pub(super) mod audit;
 pub(super) mod authorization;
 mod bytes;
 pub(super) mod file_setting;

@@ -15,6 +15,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::admission::PluginConfigurations;
+use crate::audit::Auditor;
+use crate::audit::policy::Policy;
 use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacAuthorizer;
 use crate::auth::{
@@ -25,6 +27,7 @@ use crate::builtin::RegistryConfig;
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
+use crate::server::config::audit::AuditConfig;
 use crate::server::config::authorization::AuthorizationMode;
 use crate::server::config::file_setting::FileSetting;
 use crate::server::config::requests::RequestLimits;
@@ -62,6 +65,8 @@ pub(in crate::server) struct Server {
     /// The authorizer of nodes, if that is a part of `authorizer`: it needs the stored pods.
     pub(in crate::server) nodes: Option<Arc<NodeAuthorizer>>,
     pub(in crate::server) metrics: Arc<Metrics>,
+    /// Records requests in the audit log, if one is configured.
+    pub(in crate::server) auditor: Option<Arc<Auditor>>,
     pub(in crate::server) registry: RegistryConfig,
     pub(in crate::server) controllers: Selection,
     /// The PEM certificate with which clients verify the serving certificate.
@@ -146,6 +151,7 @@ struct Material {
     tokens: Option<TokenFile>,
     token_keys: TokenKeys,
     plugin_configurations: PluginConfigurations,
+    audit_policy: Option<Policy>,
 }
 
 impl Server {
@@ -173,6 +179,7 @@ impl Server {
         let verifier = tls::client_verifier(&provider, client_cas.clone())?;
         let authenticator = Arc::new(Authenticator::new(verifier.clone(), tokens.clone()));
         let metrics = Metrics::new();
+        let auditor = auditor(config.audit.as_ref(), material.audit_policy, &metrics)?;
         let interval = config.compaction_interval;
         let storage =
             open_storage::open(&config.storage, interval, &data_dir.path, &metrics).await?;
@@ -250,6 +257,7 @@ impl Server {
             rbac,
             nodes,
             metrics,
+            auditor,
             registry: RegistryConfig {
                 plugin_configurations: material.plugin_configurations,
                 ..config.registry.clone()
@@ -297,6 +305,7 @@ impl Material {
             tokens,
             token_keys: config.tokens.read()?,
             plugin_configurations,
+            audit_policy: audit_policy(config.audit.as_ref())?,
         })
     }
 }
@@ -328,6 +337,32 @@ fn authorizers(modes: &[AuthorizationMode]) -> Authorizers {
         rbac,
         nodes,
     }
+}
+
+fn audit_policy(config: Option<&AuditConfig>) -> Result<Option<Policy>, ConfigError> {
+    let Some(config) = config else {
+        return Ok(None);
+    };
+    let file = &config.policy;
+    let policy = file.read()?.parse();
+    policy
+        .map(Some)
+        .map_err(|error| file.error(format_args!("is no audit policy: {error}")))
+}
+
+fn auditor(
+    config: Option<&AuditConfig>,
+    policy: Option<Policy>,
+    metrics: &Arc<Metrics>,
+) -> Result<Option<Arc<Auditor>>, ConfigError> {
+    let (Some(config), Some(policy)) = (config, policy) else {
+        return Ok(None);
+    };
+    let (path, metrics) = (&config.log.path, Arc::clone(metrics));
+    let auditor = Auditor::open(policy, path, config.rotation, config.mode, metrics);
+    let auditor =
+        auditor.map_err(|error| config.log.error(format_args!("cannot be opened: {error}")))?;
+    Ok(Some(Arc::new(auditor)))
 }
 
 fn token_file(file: &FileSetting) -> Result<TokenFile, ConfigError> {

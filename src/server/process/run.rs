@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::UserInfo;
+use crate::audit::Auditor;
 use crate::builtin::{KubernetesService, new_registry_with_config, start_token_tracking};
 use crate::controllers;
 use crate::http::{self, HealthCheck, HttpConfig};
@@ -41,6 +42,7 @@ pub(in crate::server) struct Running {
     controllers: Tasks,
     caches: Tasks,
     storage: Tasks,
+    audit: Tasks,
     /// Become true when everything exists that a first request may need.
     ready: Vec<tokio::sync::watch::Receiver<bool>>,
     shutdown_grace: Duration,
@@ -119,15 +121,23 @@ impl Server {
         let config = self.requests.apply(HttpConfig {
             connections: connections.clone(),
             checks,
+            auditor: self.auditor.clone(),
             git_commit: GIT_COMMIT,
             ..HttpConfig::new(self.tokens, self.metrics)
         });
         let router = http::router(Arc::clone(&registry), config);
-        let service_accounts = service_account_router(registry, router.clone());
+        let service_accounts =
+            service_account_router(registry, router.clone(), self.auditor.clone());
+        let audit = Tasks::new();
+        if let Some(auditor) = &self.auditor {
+            let writer = Arc::clone(auditor).run(audit.clone());
+            audit.spawn("audit log", writer);
+        }
         spawn_secure(
             self.secure,
             router.clone(),
             service_accounts,
+            self.auditor.clone(),
             &self.connections,
             &ports,
             &connections,
@@ -136,6 +146,7 @@ impl Server {
             let service = Service {
                 router: router.clone(),
                 authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
+                auditor: self.auditor,
             };
             let open = Arc::clone(&self.connections);
             let service = Arc::new(service);
@@ -151,6 +162,7 @@ impl Server {
             controllers,
             caches,
             storage: storage_tasks,
+            audit,
             ready,
             shutdown_grace: self.shutdown_grace,
             _data_dir: self.data_dir,
@@ -170,7 +182,14 @@ impl Running {
     /// Waits for the panic of a vital task, after which the server would silently misbehave (e.g. a
     /// stalled cache still answers reads). Tasks of single connections are not vital. Cancel safe.
     pub(in crate::server) async fn failed(&self) -> TaskFailed {
-        first_failure([&self.ports, &self.controllers, &self.caches, &self.storage]).await
+        first_failure([
+            &self.ports,
+            &self.controllers,
+            &self.caches,
+            &self.storage,
+            &self.audit,
+        ])
+        .await
     }
 
     /// Stops accepting, ends watches, lets requests complete, then ends the controllers and the
@@ -199,14 +218,16 @@ impl Running {
         let controllers = self.controllers.drain(FLUSH_MAX).await;
         let caches = self.caches.drain(FLUSH_MAX).await;
         let storage = self.storage.drain(FLUSH_MAX).await;
+        // The last requests have ended.
+        let audit = self.audit.drain(FLUSH_MAX).await;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(elapsed_ms, "drained");
-        ports.and(controllers).and(caches).and(storage)
+        ports.and(controllers).and(caches).and(storage).and(audit)
     }
 }
 
 /// Waits for the first panic in any group. Cancel safe.
-async fn first_failure(groups: [&Tasks; 4]) -> TaskFailed {
+async fn first_failure(groups: [&Tasks; 5]) -> TaskFailed {
     let failures = groups.map(|group| Box::pin(group.failed()));
     futures_util::future::select_all(failures).await.0
 }
@@ -215,6 +236,7 @@ fn spawn_secure(
     port: SecurePort,
     router: axum::Router,
     service_accounts: axum::Router,
+    auditor: Option<Arc<Auditor>>,
     open: &Arc<Connections>,
     ports: &Tasks,
     connections: &Tasks,
@@ -225,6 +247,7 @@ fn spawn_secure(
             authenticator: port.authenticator,
             service_accounts,
         },
+        auditor,
     };
     let tls = Some(port.tls);
     let (service, open) = (Arc::new(service), Arc::clone(open));
@@ -293,8 +316,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_in_any_vital_group_is_reported() {
-        for panics in 0..4 {
-            let groups = [Tasks::new(), Tasks::new(), Tasks::new(), Tasks::new()];
+        for panics in 0..5 {
+            let groups = [(); 5].map(|()| Tasks::new());
             let group = groups.each_ref();
             let quiet = tokio::time::timeout(Duration::from_secs(1), first_failure(group)).await;
             assert!(quiet.is_err(), "{quiet:?}");

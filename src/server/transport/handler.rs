@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -15,12 +16,13 @@ use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::api::UserInfo;
+use crate::audit::Auditor;
 use crate::auth::{
     AuthenticatedRequest, Authenticator, Credential, ObjectReader, PeerCertificate,
     ServiceAccountToken, Unauthorized, websocket_token,
 };
 use crate::builtin::TokenObjects;
-use crate::http as http_layer;
+use crate::http::{self as http_layer, ClientAddress};
 use crate::registry::Registry;
 use crate::server::transport::connections::Connection;
 use crate::server::transport::service::{Authentication, Service};
@@ -34,6 +36,8 @@ pub(in crate::server) struct Handler {
     router: Routes,
     authentication: Access,
     certificate: PeerCertificate,
+    client: ClientAddress,
+    auditor: Option<Arc<Auditor>>,
     delays_close: DelaysClose,
     connection: Arc<Connection>,
 }
@@ -54,10 +58,12 @@ type HandlerResult = Result<Response<Body>, Infallible>;
 pub(in crate::server) fn service_account_router(
     registry: Arc<Registry>,
     router: axum::Router,
+    auditor: Option<Arc<Auditor>>,
 ) -> axum::Router {
     let objects: Arc<dyn ObjectReader> = Arc::new(TokenObjects(registry));
     axum::Router::new().fallback(move |mut request: Request<Body>| {
         let (objects, router) = (objects.clone(), TowerToHyperService::new(router.clone()));
+        let auditor = auditor.clone();
         async move {
             let token = request
                 .extensions_mut()
@@ -78,17 +84,23 @@ pub(in crate::server) fn service_account_router(
                     let result = hyper::service::Service::call(&router, request).await;
                     result.unwrap_or_else(|never| match never {})
                 }
-                Err(unauthorized) => unauthorized_response(&unauthorized, &request),
+                Err(unauthorized) => {
+                    unauthorized_response(&unauthorized, &request, auditor.as_ref())
+                }
             }
         }
     })
 }
 
 /// Logs the reason of a 401 and returns the response, which does not contain it.
-fn unauthorized_response<B>(error: &Unauthorized, request: &Request<B>) -> Response<Body> {
+fn unauthorized_response<B>(
+    error: &Unauthorized,
+    request: &Request<B>,
+    auditor: Option<&Arc<Auditor>>,
+) -> Response<Body> {
     let (method, path) = (request.method(), request.uri().path());
     tracing::info!(%method, path, reason = error.reason(), "request not authenticated");
-    http_layer::error_response(request.headers(), &error.status())
+    http_layer::audited_error_response(auditor, request, &error.status())
 }
 
 impl Handler {
@@ -96,6 +108,7 @@ impl Handler {
     pub(in crate::server) fn new(
         service: &Service,
         certificate: PeerCertificate,
+        client: SocketAddr,
         connection: Arc<Connection>,
     ) -> Self {
         Self {
@@ -108,6 +121,8 @@ impl Handler {
                 Authentication::Unsecured(user) => Access::Unsecured(user),
             },
             certificate,
+            client: ClientAddress(client.ip()),
+            auditor: service.auditor.clone(),
             delays_close: DelaysClose::default(),
             connection,
         }
@@ -125,17 +140,23 @@ impl Handler {
 
     /// Authenticates a request; returns its route, or the error response.
     fn route_of(&self, request: &mut Request<Body>) -> Result<&Routes, Box<Response<Body>>> {
+        let auditor = self.auditor.as_ref();
+        if auditor.is_some() {
+            request.extensions_mut().insert(self.client);
+        }
         let (authenticator, service_accounts) = match &self.authentication {
             Access::Unsecured(user) => {
-                local::check(request).map_err(|foreign| Box::new(foreign.response(request)))?;
+                local::check(request)
+                    .map_err(|foreign| Box::new(foreign.response(request, auditor)))?;
                 request.extensions_mut().insert(Arc::clone(user));
                 return Ok(&self.router);
             }
             Access::Required(authenticator, service_accounts) => (authenticator, service_accounts),
         };
         let authenticated = self.authenticate(authenticator, request);
-        let authenticated = authenticated
-            .map_err(|unauthorized| Box::new(unauthorized_response(&unauthorized, request)))?;
+        let authenticated = authenticated.map_err(|unauthorized| {
+            Box::new(unauthorized_response(&unauthorized, request, auditor))
+        })?;
         match authenticated {
             AuthenticatedRequest::User { user, credential } => {
                 request.extensions_mut().insert(user);

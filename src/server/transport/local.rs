@@ -3,12 +3,14 @@
 //! on loopback only.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::body::Body;
 use http::uri::Authority;
 use http::{Request, Response, header};
 
 use crate::api::Status;
+use crate::audit::Auditor;
 use crate::http as http_layer;
 
 /// What a page that makes a browser send a request has to do with the server (W3C Fetch Metadata).
@@ -29,9 +31,13 @@ pub(in crate::server) enum ForeignRequest {
 
 impl ForeignRequest {
     /// Returns the response.
-    pub(in crate::server) fn response<B>(self, request: &Request<B>) -> Response<Body> {
+    pub(in crate::server) fn response<B>(
+        self,
+        request: &Request<B>,
+        auditor: Option<&Arc<Auditor>>,
+    ) -> Response<Body> {
         let status = Status::failure(403, "Forbidden", self.to_string());
-        http_layer::error_response(request.headers(), &status)
+        http_layer::audited_error_response(auditor, request, &status)
     }
 }
 

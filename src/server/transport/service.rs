@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::UserInfo;
+use crate::audit::Auditor;
 use crate::auth::Authenticator;
 
 /// The service of a listener.
@@ -12,6 +13,8 @@ pub(in crate::server) struct Service {
     pub(in crate::server) router: axum::Router,
     /// How requests are authenticated.
     pub(in crate::server) authentication: Authentication,
+    /// Records rejected requests; `None` if there is no audit log.
+    pub(in crate::server) auditor: Option<Arc<Auditor>>,
 }
 
 /// How requests are authenticated.

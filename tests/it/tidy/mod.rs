@@ -15,6 +15,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "server",
         &[
+            "audit",
             "auth",
             "admission",
             "registry",

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use crate::error::HttpError;
 use crate::request::body::memory_bound;
 use crate::request::body_limits::{LARGE_BYTES_MIN, ReceivedBody};
+use crate::request_audit::ReceivedRequest;
 use crate::state::HttpState;
 
 /// The maximum size of a body in bytes, as upstream: twice etcd's limit, so that a patch that makes
@@ -36,6 +37,8 @@ pub(crate) struct RequestBody {
     is_json: bool,
     /// The user, whose incomplete bodies are limited.
     user: String,
+    /// Receives the body, if the request is audited.
+    audited: Option<ReceivedRequest>,
     /// The estimated memory in bytes of the present object, which the write decodes too.
     present_bytes: usize,
     permits: Mutex<Permits>,
@@ -57,6 +60,7 @@ impl RequestBody {
         content_type: Option<&str>,
         user: &str,
         present_bytes: usize,
+        audited: Option<ReceivedRequest>,
     ) -> Self {
         Self {
             unread: Mutex::new(Some(body)),
@@ -64,6 +68,7 @@ impl RequestBody {
             is_json: crate::request::body::is_json(content_type),
             user: user.to_owned(),
             present_bytes,
+            audited,
             permits: Mutex::default(),
             is_large: Arc::default(),
         }
@@ -91,6 +96,9 @@ impl RequestBody {
             let body = self.unread.lock().take().unwrap_or_default();
             let mut received = state.body_limits.receive(&self.user)?;
             let bytes = receive(body, &mut received).await?;
+            if let Some(audited) = &self.audited {
+                audited.set(&bytes);
+            }
             let memory = self.present_bytes + memory_bound(self.is_json, &bytes);
             if memory >= LARGE_BYTES_MIN {
                 received.set_large()?;

@@ -7,7 +7,7 @@ use axum::http::header::{
 use axum::response::Response;
 
 /// The header that identifies a request, in the response and in log lines.
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// The maximum length of an Audit-Id that is adopted from a client.
 const AUDIT_ID_BYTES_MAX: usize = 64;
 

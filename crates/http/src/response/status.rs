@@ -1,5 +1,7 @@
 //! Responses with a `Status` as body.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
@@ -29,7 +31,9 @@ pub(crate) fn status_response(
     pretty: bool,
     schema: &Schema,
 ) -> Response {
-    let response = json_status(status, pretty);
+    let mut response = json_status(status, pretty);
+    // For the audit log.
+    response.extensions_mut().insert(Arc::new(status.clone()));
     let json = serde_json::to_value(status).map_err(ChunkError::from);
     let encoded = match media {
         Media::Json => return response,

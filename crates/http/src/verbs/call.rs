@@ -19,6 +19,7 @@ use crate::request::options::{FIELD_MANAGER_BYTES_MAX, WriteFor, delete_options,
 use crate::request::query::Query;
 use crate::request::request_body::RequestBody;
 use crate::request::request_info::{ResourceRequest, Verb};
+use crate::request_audit::ReceivedRequest;
 use crate::response::encoding::ResponseEncoding;
 use crate::response::headers::accepts_gzip;
 use crate::response::render::Renderer;
@@ -199,7 +200,8 @@ impl Call {
         let user = self.parts.extensions.get::<Arc<UserInfo>>();
         let user = user.map_or("", |user| &user.name);
         let content_type = self.header(CONTENT_TYPE);
-        RequestBody::new(body, content_type, user, self.present_bytes())
+        let audited = self.parts.extensions.get::<ReceivedRequest>().cloned();
+        RequestBody::new(body, content_type, user, self.present_bytes(), audited)
     }
 
     /// Returns the estimated memory in bytes of the object that a write changes, if it is large and in a cache.

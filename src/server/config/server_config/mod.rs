@@ -12,6 +12,7 @@ use crate::admission::{EnabledPlugins, PluginConfigurations};
 use crate::builtin::RegistryConfig;
 use crate::cacher::CacherConfig;
 use crate::controllers;
+use crate::server::config::audit::AuditConfig;
 use crate::server::config::authorization::{AuthorizationMode, authorization_modes};
 use crate::server::config::bytes;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting, certificate_files};
@@ -47,6 +48,8 @@ pub(in crate::server) struct Config {
     pub tokens: TokenConfig,
     /// `--authorization-mode`
     pub authorization: Vec<AuthorizationMode>,
+    /// The audit log, if one is configured.
+    pub audit: Option<AuditConfig>,
     /// The storage of objects.
     pub storage: StorageConfig,
     /// `--etcd-compaction-interval`; zero never compacts.
@@ -125,6 +128,7 @@ impl Config {
             token_auth_file: file(&flags.token_auth_file),
             tokens: TokenConfig::check(flags)?,
             authorization: authorization_modes(&flags.authorization_mode)?,
+            audit: AuditConfig::check(flags)?,
             storage: storage(flags)?,
             compaction_interval: parsed_duration(&flags.etcd_compaction_interval)?,
             registry: RegistryConfig {

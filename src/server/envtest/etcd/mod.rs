@@ -213,6 +213,7 @@ impl Etcd {
         let service = Arc::new(Service {
             router: router(store),
             authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
+            auditor: None,
         });
         let (ports, connections) = (Tasks::new(), Tasks::new());
         let open = Connections::new(CONNECTIONS_MAX);

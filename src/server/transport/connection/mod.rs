@@ -130,7 +130,7 @@ async fn begin(
         }
         None => {
             let protocol = plain_protocol(&stream).await?;
-            let handler = Handler::new(&service, PeerCertificate::Absent, connection);
+            let handler = Handler::new(&service, PeerCertificate::Absent, peer, connection);
             http(Socket::new(stream, slot), peer, protocol, handler, tasks)
         }
     })
@@ -161,7 +161,10 @@ fn secured(
         let (subject, issuer) = x509::describe(leaf);
         tracing::info!(%peer, subject, issuer, %reason, "client certificate rejected");
     }
-    (protocol, Handler::new(service, certificate, connection))
+    (
+        protocol,
+        Handler::new(service, certificate, peer, connection),
+    )
 }
 
 /// Detects HTTP/2 with prior knowledge, or HTTP/1.1, by the first bytes.

@@ -55,6 +55,7 @@ impl Fixture {
         let service = Service {
             router: router(registry, config),
             authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
+            auditor: None,
         };
         Self {
             service,

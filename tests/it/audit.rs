@@ -1,0 +1,227 @@
+//! Tests of the audit log with the real program: which requests have events, what these contain, and that no secret is in
+//! them below the level Request.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::harness::{Kubectl, PATIENCE, Protocol, Server};
+
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Starts a server with a policy of these rules, which logs into `directory`.
+async fn start(directory: &Path, rules: &str, flags: &[&str]) -> Server {
+    let policy = directory.join("policy.yaml");
+    let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}\n");
+    std::fs::write(&policy, text).expect("the policy can be written");
+    let own = [
+        "--storage=memory".to_owned(),
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", directory.join("audit.log").display()),
+    ];
+    let own: Vec<&str> = own.iter().map(String::as_str).collect();
+    Server::start_in(directory, &[&own[..], flags].concat()).await
+}
+
+/// Stops the server, which writes the last events, and returns all events.
+async fn events(server: Server, directory: &Path) -> Vec<Value> {
+    server.stop().await;
+    let text = std::fs::read_to_string(directory.join("audit.log")).expect("a log");
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect()
+}
+
+/// Returns the events of requests by `agent`.
+fn of_agent<'a>(events: &'a [Value], agent: &str) -> Vec<&'a Value> {
+    let has_agent = |event: &&Value| event["userAgent"] == agent;
+    events.iter().filter(has_agent).collect()
+}
+
+#[tokio::test]
+async fn every_write_has_one_event_with_both_users_and_no_object_at_metadata() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "omitStages: [RequestReceived]\nrules: [{level: Metadata}]";
+    let server = start(directory.path(), rules, &[]).await;
+    server.allow_everything("ann").await;
+    let mut wire = server.admin(Protocol::Http2).await;
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"k": "hunter2"}});
+    let secret = secret.to_string();
+    let patch = r#"{"stringData":{"k":"hunter2-again"}}"#;
+    let one = format!("{SECRETS}/s");
+    for (method, path, content_type, body) in [
+        (Method::POST, SECRETS, "application/json", secret.as_str()),
+        (Method::GET, &one, "application/json", ""),
+        (Method::PUT, &one, "application/json", &secret),
+        (Method::PATCH, &one, "application/merge-patch+json", patch),
+        (Method::DELETE, &one, "application/json", ""),
+        (Method::DELETE, SECRETS, "application/json", ""),
+    ] {
+        let headers = [
+            ("content-type", content_type),
+            ("user-agent", "writer"),
+            ("impersonate-user", "ann"),
+            ("audit-id", "mine"),
+        ];
+        let response = wire.send(method.clone(), path, &headers, body).await;
+        assert!(
+            response.status.is_success(),
+            "{method} {path}: {response:?}"
+        );
+        assert_eq!(response.headers["audit-id"], "mine");
+    }
+    let metrics = wire.get("/metrics").await;
+    let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
+    let none_dropped = "apiserver_audit_error_total{plugin=\"buffered\"} 0";
+    assert!(metrics.contains(none_dropped), "{metrics}");
+    let events = events(server, directory.path()).await;
+    let ours = of_agent(&events, "writer");
+    let verbs: Vec<&Value> = ours.iter().map(|event| &event["verb"]).collect();
+    let expect = [
+        "create",
+        "get",
+        "update",
+        "patch",
+        "delete",
+        "deletecollection",
+    ];
+    assert_eq!(verbs, expect);
+    for event in &ours {
+        assert_eq!(event["stage"], "ResponseComplete", "{event}");
+        assert_eq!(event["user"]["username"], "kubernetes-admin", "{event}");
+        assert_eq!(event["impersonatedUser"]["username"], "ann", "{event}");
+        assert_eq!(event["auditID"], "mine");
+        assert_eq!(event["sourceIPs"], json!(["127.0.0.1"]));
+        assert_eq!(event["objectRef"]["resource"], "secrets");
+        assert_eq!(
+            event["annotations"]["authorization.k8s.io/decision"],
+            "allow"
+        );
+        assert!(event.get("requestObject").is_none() && event.get("responseObject").is_none());
+    }
+    assert_eq!(ours[0]["objectRef"]["name"], "s", "from the body");
+    assert_eq!(ours[0]["responseStatus"]["code"], 201);
+    let text = std::fs::read_to_string(directory.path().join("audit.log")).unwrap();
+    assert!(
+        !text.contains("hunter2") && !text.contains("aHVudGVyMg"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_write_of_kubectl_has_one_event() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "omitStages: [RequestReceived]\nrules: [{level: Metadata, verbs: [create]}]";
+    let server = start(directory.path(), rules, &["--audit-log-mode=blocking"]).await;
+    let kubectl = Kubectl::new(&server.kubeconfig());
+    kubectl.run(&["create", "configmap", "by-kubectl"]).await;
+    let events = events(server, directory.path()).await;
+    let named = |event: &&Value| event["objectRef"]["name"] == "by-kubectl";
+    assert_eq!(events.iter().filter(named).count(), 1, "{events:?}");
+}
+
+#[tokio::test]
+async fn rejected_requests_have_one_event() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "omitStages: [RequestReceived]\nrules: [{level: Metadata}]";
+    let server = start(directory.path(), rules, &[]).await;
+    let mut stranger = server.stranger(Protocol::Http1).await;
+    let headers = [
+        ("user-agent", "stranger"),
+        ("authorization", "Bearer hunter2"),
+    ];
+    let response = stranger.send(Method::GET, CONFIG_MAPS, &headers, "").await;
+    assert_eq!(response.status, StatusCode::UNAUTHORIZED);
+    let mut wire = server.admin(Protocol::Http1).await;
+    let headers = [("user-agent", "eve-agent"), ("impersonate-user", "eve")];
+    let response = wire.send(Method::GET, CONFIG_MAPS, &headers, "").await;
+    assert_eq!(response.status, StatusCode::FORBIDDEN);
+    let events = events(server, directory.path()).await;
+    let unauthorized = of_agent(&events, "stranger");
+    assert_eq!(unauthorized.len(), 1, "{unauthorized:?}");
+    assert_eq!(unauthorized[0]["responseStatus"]["code"], 401);
+    assert_eq!(unauthorized[0]["stage"], "ResponseStarted");
+    let forbidden = of_agent(&events, "eve-agent");
+    assert_eq!(forbidden.len(), 1, "{forbidden:?}");
+    assert_eq!(forbidden[0]["responseStatus"]["reason"], "Forbidden");
+    assert_eq!(forbidden[0]["impersonatedUser"]["username"], "eve");
+    assert_eq!(
+        forbidden[0]["annotations"]["authorization.k8s.io/decision"],
+        "forbid"
+    );
+    let text = std::fs::read_to_string(directory.path().join("audit.log")).unwrap();
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
+async fn levels_choose_the_objects_and_watches_have_two_stages() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "rules:\n\
+         - {level: RequestResponse, verbs: [create], omitManagedFields: true}\n\
+         - {level: Request, verbs: [update]}\n\
+         - {level: Metadata, verbs: [watch], omitStages: [RequestReceived]}";
+    let server = start(directory.path(), rules, &[]).await;
+    let mut wire = server.admin(Protocol::Http2).await;
+    let map = json!({"metadata": {"name": "m"}, "data": {"k": "v"}}).to_string();
+    let headers = [
+        ("content-type", "application/json"),
+        ("accept-encoding", "gzip"),
+        ("user-agent", "objects"),
+    ];
+    let created = wire.send(Method::POST, CONFIG_MAPS, &headers, &map).await;
+    assert_eq!(created.status, StatusCode::CREATED);
+    let one = format!("{CONFIG_MAPS}/m");
+    let updated = wire.send(Method::PUT, &one, &headers, &map).await;
+    assert_eq!(updated.status, StatusCode::OK);
+    let watch = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1");
+    let watched = wire.send(Method::GET, &watch, &headers, "");
+    let watched = timeout(PATIENCE + Duration::from_secs(1), watched).await;
+    assert_eq!(watched.expect("the watch ends").status, StatusCode::OK);
+    let events = events(server, directory.path()).await;
+    let ours = of_agent(&events, "objects");
+    let stages: Vec<String> = ours
+        .iter()
+        .map(|event| format!("{} {}", event["verb"], event["stage"]).replace('"', ""))
+        .collect();
+    let expect = [
+        "create RequestReceived",
+        "create ResponseComplete",
+        "update RequestReceived",
+        "update ResponseComplete",
+        "watch ResponseStarted",
+        "watch ResponseComplete",
+    ];
+    assert_eq!(stages, expect);
+    assert_eq!(ours[1]["requestObject"]["data"]["k"], "v");
+    assert_eq!(ours[1]["responseObject"]["data"]["k"], "v");
+    let metadata = &ours[1]["responseObject"]["metadata"];
+    assert!(metadata["uid"].is_string() && metadata.get("managedFields").is_none());
+    assert_eq!(ours[3]["requestObject"]["data"]["k"], "v");
+    assert!(ours[3].get("responseObject").is_none(), "{}", ours[3]);
+}
+
+#[tokio::test]
+async fn an_invalid_policy_stops_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = directory.path().join("policy.yaml");
+    let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: All}]\n";
+    std::fs::write(&policy, text).unwrap();
+    let output = crate::harness::command()
+        .arg("--data-dir")
+        .arg(directory.path().join("data"))
+        .args(["--secure-port=0", "--storage=memory", "--audit-log-path=-"])
+        .arg(format!("--audit-policy-file={}", policy.display()))
+        .output();
+    let output = timeout(PATIENCE, output).await.unwrap().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("rules[0].level: unsupported value \"All\""),
+        "{error}"
+    );
+}
