@@ -5,11 +5,13 @@
 //! contain the some 20 ns of reading the clock twice.
 
 use std::hint::black_box;
+use std::io::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use watchet::api::UserInfo;
 use watchet::auth::rbac::{RbacAuthorizer, RbacChange, RbacKind};
 use watchet::auth::{Attributes, Authorizer as _};
@@ -126,7 +128,8 @@ fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
 }
 
-fn main() {
+fn main() -> std::io::Result<()> {
+    let mut out = std::io::stdout();
     let (authorizer, requests) = (authorizer(), requests());
     let mut allowed = 0;
     let mut times: Vec<Duration> = Vec::with_capacity(DECISIONS);
@@ -140,7 +143,10 @@ fn main() {
     }
     times.sort_unstable();
     let (p50, p99) = (percentile(&times, 50), percentile(&times, 99));
-    println!("decision: p50 {p50:?}, p99 {p99:?} ({DECISIONS} decisions, {allowed} allowed)");
+    writeln!(
+        out,
+        "decision: p50 {p50:?}, p99 {p99:?} ({DECISIONS} decisions, {allowed} allowed)"
+    )?;
 
     let mut changes: Vec<Duration> = Vec::with_capacity(CHANGES);
     for n in 0..CHANGES {
@@ -156,9 +162,6 @@ fn main() {
         assert!(errors.is_empty(), "{errors:?}");
     }
     changes.sort_unstable();
-    println!(
-        "change: p50 {:?}, p99 {:?}",
-        percentile(&changes, 50),
-        percentile(&changes, 99)
-    );
+    let (p50, p99) = (percentile(&changes, 50), percentile(&changes, 99));
+    writeln!(out, "change: p50 {p50:?}, p99 {p99:?}")
 }

@@ -74,8 +74,8 @@ impl Fixture {
         let slot = self.connections.slot(&self.tasks.token()).await;
         let slot = slot.expect("a free slot");
         let connection = Arc::clone(slot.connection());
-        let handler = Handler::new(&self.service, PeerCertificate::Absent, connection);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let handler = Handler::new(&self.service, PeerCertificate::Absent, peer, connection);
         let io = TokioIo::new(client);
         let (client, driver) = match protocol {
             Protocol::Http1 => {
