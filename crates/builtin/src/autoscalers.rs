@@ -286,7 +286,7 @@ mod tests {
 
     /// The stored metrics of such objects failed to decode in every Go client that listed autoscalers.
     #[test]
-    fn an_annotation_that_v2_cannot_hold_says_nothing() {
+    fn annotation_that_does_not_fit_v2_is_ignored() {
         let nested = "[".repeat(120) + &"]".repeat(120);
         let stored = |key: &str, text: &str| {
             let stored = to_storage(json!({
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_use_of_cpu_is_a_metric() {
+    fn target_cpu_utilization_is_a_metric_in_v2() {
         let v1 = json!({
             "apiVersion": "autoscaling/v1", "metadata": {"name": "h"},
             "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 80},

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_form_becomes_the_other_and_back() {
+    fn both_representations_convert_without_loss() {
         let shown = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
             "metadata": {"name": "e"}, "regarding": {"kind": "Pod"}, "note": "n", "reason": "r",
             "reportingController": "c", "deprecatedCount": 2, "eventTime": null,

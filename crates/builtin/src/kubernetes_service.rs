@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_made_once_and_its_endpoints_follow_the_server() {
+    async fn kubernetes_service_is_created_once_and_its_endpoints_are_updated() {
         let fixture = fixture().await;
         let first = "192.0.2.7:6443".parse().unwrap();
         publish(&fixture.registry, first).await;

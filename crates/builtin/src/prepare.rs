@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_say_nothing() {
+    fn null_members_are_dropped_except_in_maps() {
         let mut object =
             json!({"a": null, "b": {"c": null, "d": [{"e": null}]}, "data": {"x": null}});
         drop_nulls(object.as_object_mut().unwrap(), &["data"]);

@@ -149,25 +149,25 @@ mod tests {
 
     /// A component counted as healthy as soon as its port accepted connections, whatever its response.
     #[tokio::test]
-    async fn a_component_says_itself_how_it_is() {
+    async fn component_health_depends_on_its_response() {
         let (_, health) = answered("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
         assert_eq!(health, Health::Healthy("ok".to_owned()));
         let broken = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 6\r\n\r\nsecret";
         let (_, health) = answered(broken).await;
-        let texts = "HTTP probe failed with statuscode: 500";
-        assert_eq!(health, Health::Unhealthy(texts.to_owned()));
+        let expected = "HTTP probe failed with statuscode: 500";
+        assert_eq!(health, Health::Unhealthy(expected.to_owned()));
         let moved = "HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 2\r\n\r\nno";
         let (_, health) = answered(moved).await;
-        let texts = "Probe terminated redirects, Response body: no";
-        assert_eq!(health, Health::Unknown(texts.to_owned()));
+        let expected = "Probe terminated redirects, Response body: no";
+        assert_eq!(health, Health::Unknown(expected.to_owned()));
         let (address, health) = answered("").await;
-        let texts = format!("Get \"https://{address}/healthz\": context deadline exceeded");
-        assert_eq!(health, Health::Unhealthy(texts));
+        let expected = format!("Get \"https://{address}/healthz\": context deadline exceeded");
+        assert_eq!(health, Health::Unhealthy(expected));
         // The listener is closed.
         let health = probe(address, Duration::from_secs(20)).await;
-        let texts = format!(
+        let expected = format!(
             "Get \"https://{address}/healthz\": dial tcp {address}: connect: connection refused"
         );
-        assert_eq!(health, Health::Unhealthy(texts));
+        assert_eq!(health, Health::Unhealthy(expected));
     }
 }

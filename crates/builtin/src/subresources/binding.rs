@@ -149,15 +149,15 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_pod_has_what_the_binding_says() {
+    fn binding_sets_node_labels_annotations_and_condition() {
         let binding = json!({
             "metadata": {"name": "p", "labels": {"b": "2", "c": "2"}, "annotations": {"x": "y"}},
             "target": {"kind": "Node", "name": "n"},
         });
-        let texts = bound(&pod(json!({"x": 1})), &binding, Timestamp::UNIX_EPOCH).unwrap();
+        let bound_pod = bound(&pod(json!({"x": 1})), &binding, Timestamp::UNIX_EPOCH).unwrap();
         let labels = json!({"a": "1", "b": "2", "c": "2"});
         assert_eq!(
-            texts,
+            bound_pod,
             json!({
                 "metadata": {"name": "p", "labels": labels, "annotations": {"x": "y"}},
                 "spec": {"x": 1, "nodeName": "n"},
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn some_pods_cannot_be_bound() {
+    fn assigned_gated_and_terminating_pods_cannot_be_bound() {
         check(
             &pod(json!({"nodeName": "m"})),
             "pod p is already assigned to node \"m\"",
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_names_a_node() {
-        let texts_of = |binding: Value| -> Vec<(String, String)> {
+    fn binding_without_a_node_is_invalid() {
+        let problems_of = |binding: Value| -> Vec<(String, String)> {
             let problems = problems(&binding).into_iter();
             problems.map(|cause| (cause.field, cause.message)).collect()
         };
-        assert_eq!(texts_of(json!({"target": {"name": "n"}})), []);
-        let wrong = texts_of(json!({"target": {"kind": "Sofa"}}));
+        assert_eq!(problems_of(json!({"target": {"name": "n"}})), []);
+        let wrong = problems_of(json!({"target": {"kind": "Sofa"}}));
         assert_eq!(
             wrong,
             [

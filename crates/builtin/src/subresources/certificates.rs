@@ -117,7 +117,7 @@ mod tests {
 
     const NOW: &str = "1970-01-01T00:00:00Z";
 
-    fn kept(subresource: Option<&str>, given: Value) -> Value {
+    fn written(subresource: Option<&str>, given: Value) -> Value {
         let old = "1960-01-01T00:00:00Z";
         let stored = json!({"spec": {"request": "r"}, "status": {
             "certificate": "c",
@@ -131,26 +131,29 @@ mod tests {
     }
 
     #[test]
-    fn each_part_takes_what_is_its_own() {
+    fn each_subresource_writes_only_its_own_fields() {
         let given = json!({"certificate": "new", "conditions": [
             {"type": "Approved", "status": "True", "reason": "new"},
             {"type": "Failed", "status": "True"},
         ]});
-        assert_eq!(kept(None, given.clone())["certificate"], "c");
-        assert_eq!(kept(None, given.clone())["conditions"][0]["reason"], "old");
+        assert_eq!(written(None, given.clone())["certificate"], "c");
+        assert_eq!(
+            written(None, given.clone())["conditions"][0]["reason"],
+            "old"
+        );
 
-        let approved = kept(Some("approval"), given.clone());
+        let approved = written(Some("approval"), given.clone());
         assert_eq!(approved["certificate"], "c");
         assert_eq!(approved["conditions"][0]["reason"], "new");
         assert_eq!(approved["conditions"][0]["lastUpdateTime"], NOW);
         let since = &approved["conditions"][0]["lastTransitionTime"];
         assert_eq!(since, "1960-01-01T00:00:00Z");
 
-        let reported = kept(Some("status"), given);
+        let reported = written(Some("status"), given);
         assert_eq!(reported["certificate"], "new");
         assert_eq!(reported["conditions"][0]["reason"], "old");
         assert_eq!(reported["conditions"][1]["lastTransitionTime"], NOW);
         // The removal of a condition is left as it is: validation rejects it.
-        assert_eq!(kept(Some("status"), json!({})), json!({}));
+        assert_eq!(written(Some("status"), json!({})), json!({}));
     }
 }

@@ -33,11 +33,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_says_since_when_it_holds() {
+    fn transition_time_changes_only_with_the_status() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut object = json!({"status": {"conditions": [{"type": "Other"}]}});
         let ready = |status: &str, reason: &str| json!({"type": "Ready", "status": status, "reason": reason});
-        let mut texts_of = |condition: Value, second| {
+        let mut reason_and_time_after = |condition: Value, second| {
             set(&mut object, condition, at(second));
             let conditions = object["status"]["conditions"].as_array().unwrap();
             assert_eq!(
@@ -48,9 +48,18 @@ mod tests {
             (ready["reason"].clone(), ready["lastTransitionTime"].clone())
         };
         let first = "1970-01-01T00:00:01Z";
-        assert_eq!(texts_of(ready("True", "a"), 1), (json!("a"), json!(first)));
-        assert_eq!(texts_of(ready("True", "b"), 2), (json!("b"), json!(first)));
+        assert_eq!(
+            reason_and_time_after(ready("True", "a"), 1),
+            (json!("a"), json!(first))
+        );
+        assert_eq!(
+            reason_and_time_after(ready("True", "b"), 2),
+            (json!("b"), json!(first))
+        );
         let third = "1970-01-01T00:00:03Z";
-        assert_eq!(texts_of(ready("False", "c"), 3), (json!("c"), json!(third)));
+        assert_eq!(
+            reason_and_time_after(ready("False", "c"), 3),
+            (json!("c"), json!(third))
+        );
     }
 }

@@ -269,12 +269,12 @@ mod tests {
 
     fn check(subresource: &str, stored: &Value, mut body: Value, expect: &[(&str, &str)]) -> Value {
         retain_unwritable_fields(subresource, stored, &mut body);
-        let texts = problems(Some(subresource), stored, &body);
-        let texts: Vec<(&str, &str)> = texts
+        let causes = problems(Some(subresource), stored, &body);
+        let problems: Vec<(&str, &str)> = causes
             .iter()
             .map(|cause| (cause.field.as_str(), cause.message.as_str()))
             .collect();
-        assert_eq!(texts, expect);
+        assert_eq!(problems, expect);
         body
     }
 
@@ -308,7 +308,7 @@ mod tests {
 
     /// Each container of a body of the maximum size was searched for among all others, which would take minutes.
     #[test]
-    fn containers_are_not_looked_for_among_all_others() {
+    fn many_containers_are_compared_in_linear_time() {
         let many = |from: usize| {
             let named = |at: usize| json!({"name": format!("c{at}"), "image": "i"});
             let all: Vec<Value> = (from..from + 100_000).map(named).collect();

@@ -150,7 +150,7 @@ fn storage_prefixes_are_kubernetes_own() {
 
 /// If two resources with one storage prefix converted objects, they would send each other's frames.
 #[test]
-fn of_those_that_share_a_prefix_one_converts() {
+fn at_most_one_resource_per_storage_prefix_converts() {
     let all = all();
     let converts = |r: &&Arc<Resource>| r.strategy.differs_from_storage();
     let mut prefixes: Vec<&str> = all
@@ -166,7 +166,7 @@ fn of_those_that_share_a_prefix_one_converts() {
 }
 
 #[test]
-fn both_events_select_the_same_columns() {
+fn both_events_resources_have_the_same_columns() {
     let (core, newer) = (find("", "events"), find("events.k8s.io", "events"));
     for (a, b) in core.columns.fields().iter().zip(newer.columns.fields()) {
         assert_eq!(a.path, b.path);
@@ -177,7 +177,7 @@ fn both_events_select_the_same_columns() {
 }
 
 #[test]
-fn the_notation_of_fields_is_read() {
+fn field_notation_is_parsed() {
     let pods = find("", "pods");
     let node = pods.columns.resolve("spec.nodeName");
     assert_eq!(pods.columns.resolve("spec.host"), node);

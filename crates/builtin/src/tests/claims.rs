@@ -106,7 +106,7 @@ async fn write_some(server: &Fixture, mut random: fastrand::Rng) -> usize {
         let name = format!("s{}", random.u8(..5));
         let path = format!("services/{name}");
         let spec = random_spec(&mut random);
-        let texts = match random.u8(..8) {
+        let result = match random.u8(..8) {
             0 | 1 => {
                 let body = json!({"metadata": {"name": name}, "spec": spec});
                 server.try_create("services", body).await.map(drop)
@@ -126,7 +126,7 @@ async fn write_some(server: &Fixture, mut random: fastrand::Rng) -> usize {
             },
             _ => server.try_delete(&path, json!({})).await.map(drop),
         };
-        match texts {
+        match result {
             Ok(()) => done += 1,
             Err(error) => check_lost(&error),
         }

@@ -89,7 +89,7 @@ async fn a_namespace_on_a_cluster_scoped_object_is_cleared() {
 /// A create with a resourceVersion was refused before any other check: also as a dry run, with "0", and with text that
 /// is not a version. Upstream validates the object first, and only storage refuses the version.
 #[tokio::test]
-async fn a_create_with_a_version_is_refused_by_storage() {
+async fn create_with_version_is_rejected_after_validation() {
     let fixture = fixture().await;
     let maps = fixture.resource("configmaps");
     let try_create = async |name: &str, version: &str, dry_run: bool| {
@@ -134,7 +134,7 @@ async fn a_create_with_a_version_is_refused_by_storage() {
 /// Controllers read these fields of new objects, which upstream always sets: the `nodeInfo` of a node, the time of a
 /// volume's phase, the empty `serviceName` of a stateful set.
 #[tokio::test]
-async fn new_objects_have_what_go_always_writes() {
+async fn new_objects_have_the_fields_that_go_always_encodes() {
     let fixture = fixture().await;
     let node = fixture.create("nodes", named("n")).await;
     assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "");

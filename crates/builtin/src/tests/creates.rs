@@ -4,7 +4,7 @@ use super::*;
 
 /// WC-005, WC-006, WC-008, WC-020
 #[tokio::test]
-async fn a_created_object_has_an_identity_of_the_servers() {
+async fn server_sets_uid_times_and_status_of_new_objects() {
     let fixture = fixture().await;
     let mut body = pod("a");
     body["metadata"]["uid"] = json!("mine");
@@ -39,7 +39,7 @@ async fn a_created_object_has_an_identity_of_the_servers() {
 }
 
 #[tokio::test]
-async fn generation_is_for_those_that_have_one() {
+async fn only_resources_with_desired_state_have_a_generation() {
     let fixture = fixture().await;
     let created = fixture.create("configmaps", named("c")).await;
     assert!(created["metadata"]["generation"].is_null());
@@ -51,7 +51,7 @@ async fn generation_is_for_those_that_have_one() {
 
 /// WC-009, WC-021, and other errors that precede the write to storage.
 #[tokio::test]
-async fn bodies_that_contradict_the_url_are_refused() {
+async fn body_that_contradicts_the_url_is_a_bad_request() {
     let fixture = fixture().await;
     let refused =
         async |body: Value| bad_request(fixture.try_create("pods", body).await.unwrap_err());
@@ -110,7 +110,7 @@ async fn bodies_that_contradict_the_url_are_refused() {
 }
 
 #[tokio::test]
-async fn invalid_metadata_names_the_field() {
+async fn invalid_metadata_error_has_the_field() {
     let fixture = fixture().await;
     let refused = async |plural: &str, body: Value| {
         causes(fixture.try_create(plural, body).await.unwrap_err())
@@ -181,7 +181,7 @@ async fn generate_name_makes_a_name() {
 
 /// WC-012
 #[tokio::test]
-async fn eight_collisions_are_the_clients() {
+async fn generate_name_fails_after_eight_collisions() {
     let fixture = fixture().await;
     *fixture.storage.collisions.lock() = 8;
     let body = json!({"metadata": {"generateName": "web-"}, "spec": pod("")["spec"]});
@@ -196,7 +196,7 @@ async fn eight_collisions_are_the_clients() {
 
 /// WC-022
 #[tokio::test]
-async fn a_name_is_taken_once() {
+async fn create_of_an_existing_name_is_already_exists() {
     let fixture = fixture().await;
     let mut body = pod("a");
     body["metadata"]["finalizers"] = json!(["x.y/z"]);
@@ -257,7 +257,7 @@ async fn a_dry_run_stores_nothing() {
 }
 
 #[tokio::test]
-async fn owners_are_named_once_and_nulls_are_nothing() {
+async fn duplicate_owners_and_nulls_are_removed() {
     let fixture = fixture().await;
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"});
     let created = fixture
@@ -299,7 +299,7 @@ async fn events_are_kept_for_an_hour() {
 }
 
 #[tokio::test]
-async fn each_events_group_sees_the_others_objects() {
+async fn both_events_groups_serve_the_same_objects() {
     let fixture = fixture().await;
     let newer = fixture
         .registry
@@ -379,7 +379,7 @@ async fn both_events_groups_share_one_cache_and_its_fields() {
 
 /// WC-208
 #[tokio::test]
-async fn unknown_fields_are_refused_by_name() {
+async fn unknown_field_selector_is_a_bad_request() {
     let fixture = fixture().await;
     let list = async |plural: &str| {
         let fields = "spec.x=1".parse().unwrap();

@@ -103,7 +103,7 @@ async fn an_established_definition_is_served() {
 
 /// WC-013, WC-014, WC-051
 #[tokio::test]
-async fn generations_and_unconditional_updates() {
+async fn custom_object_generations_and_required_version() {
     let f = fixture().await;
     f.define(definition("foos", "Foo")).await;
     f.until_defined("foos.example.com", established).await;
@@ -136,7 +136,7 @@ async fn generations_and_unconditional_updates() {
 }
 
 #[tokio::test]
-async fn names_belong_to_who_came_first() {
+async fn definition_with_names_in_use_is_not_established() {
     let f = fixture().await;
     f.define(definition("foos", "Foo")).await;
     f.until_defined("foos.example.com", established).await;
@@ -153,7 +153,7 @@ async fn names_belong_to_who_came_first() {
 }
 
 #[tokio::test]
-async fn a_definition_goes_after_its_objects() {
+async fn definition_is_deleted_after_its_objects() {
     let f = fixture().await;
     f.define(definition("foos", "Foo")).await;
     f.until_defined("foos.example.com", established).await;
@@ -209,7 +209,7 @@ async fn a_definition_goes_after_its_objects() {
 
 /// A definition that is in storage when a server starts is served before the server is ready.
 #[tokio::test]
-async fn definitions_outlive_their_server() {
+async fn definitions_are_served_after_a_restart() {
     let f = fixture().await;
     f.define(definition("foos", "Foo")).await;
     f.until_defined("foos.example.com", established).await;
@@ -223,7 +223,7 @@ async fn definitions_outlive_their_server() {
 
 /// A request that resolved its resource just before the definition was deleted, or its selectable fields changed.
 #[tokio::test]
-async fn a_resource_that_went_starts_no_cache() {
+async fn outdated_resource_starts_no_cache() {
     let f = fixture().await;
     f.define(definition("foos", "Foo")).await;
     f.until_defined("foos.example.com", established).await;
@@ -295,7 +295,7 @@ async fn non_structural_schema_is_reported_and_served() {
     let of = |now: &Value| condition(now, "NonStructuralSchema");
     assert_eq!(of(&now), "True Violations");
     let all = now["status"]["conditions"].as_array().unwrap();
-    let texts = all
+    let violations = all
         .iter()
         .find(|c| c["type"] == "NonStructuralSchema")
         .unwrap();
@@ -304,7 +304,7 @@ async fn non_structural_schema_is_reported_and_served() {
         "[{at}.type: Required value: must not be empty at the root, {at}.properties[spec].type: \
          Required value: must not be empty for specified object fields]"
     );
-    assert_eq!(texts["message"], expected);
+    assert_eq!(violations["message"], expected);
     let made = json!({"metadata": {"name": "a"}, "spec": {"size": 1, "other": {"x": 1}}, "y": 2});
     let stored = f.create("foos", made.clone()).await;
     assert_eq!(

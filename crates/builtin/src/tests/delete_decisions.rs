@@ -32,7 +32,7 @@ fn marked(change: Change) -> (Value, Value) {
 }
 
 #[test]
-fn the_grace_of_a_pod() {
+fn pod_grace_period_and_deletion_time() {
     let mut pod = bound(json!({"generation": 1}));
     let mark = |pod: &Value, options: Value| marked(decided("pods", pod, options));
     let at = |time: &str, grace: i64| (json!(time), json!(grace));
@@ -51,7 +51,7 @@ fn the_grace_of_a_pod() {
 }
 
 #[test]
-fn a_pending_pod_can_only_go_sooner() {
+fn grace_period_of_a_terminating_pod_can_only_be_shortened() {
     let time = "2025-12-31T23:59:50Z";
     let pod = bound(json!({"deletionTimestamp": time, "deletionGracePeriodSeconds": 20}));
     for options in [
@@ -76,7 +76,7 @@ fn a_pending_pod_can_only_go_sooner() {
 }
 
 #[test]
-fn the_policy_that_an_object_has_stays_without_another() {
+fn delete_options_set_or_retain_propagation_finalizers() {
     let object = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
     let finalizers = |change: Change| match change {
         Change::Put(object) => object["metadata"]["finalizers"].clone(),
@@ -136,7 +136,7 @@ fn jobs_and_replication_controllers_leave_orphans_by_default() {
 /// The propagation policy may change once the grace period is over; during the grace period of a pod it does not
 /// change.
 #[test]
-fn a_pod_whose_grace_is_over_takes_a_policy() {
+fn propagation_policy_may_change_after_the_grace_period() {
     let pod = |grace: i64| {
         bound(json!({
             "deletionTimestamp": "2025-12-31T23:59:50Z", "deletionGracePeriodSeconds": grace,

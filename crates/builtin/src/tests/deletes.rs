@@ -34,7 +34,7 @@ async fn immediate_delete_returns_the_uid() {
 
 /// WC-062, WC-073
 #[tokio::test]
-async fn preconditions_are_about_what_is_stored() {
+async fn delete_preconditions_are_checked_in_storage() {
     let fixture = fixture().await;
     let created = fixture.create("configmaps", named("c")).await;
     let with = |preconditions: Value| {
@@ -77,7 +77,7 @@ async fn options_may_not_contradict_themselves() {
 
 /// WC-068, WC-069, WC-070
 #[tokio::test]
-async fn finalizers_hold_an_object_until_the_last_one_is_gone() {
+async fn object_is_deleted_after_its_last_finalizer() {
     let fixture = fixture().await;
     let mut body = deployment("d");
     body["metadata"]["finalizers"] = json!(["x.y/1", "x.y/2"]);
@@ -290,9 +290,9 @@ async fn an_unreadable_object_can_be_deleted_with_the_unsafe_option() {
         let mut options = blindly.clone();
         options[member] = value;
         let error = fixture.try_delete("configmaps/bad", options).await;
-        let texts = causes(error.unwrap_err());
+        let problems = causes(error.unwrap_err());
         assert_eq!(
-            texts[0].1,
+            problems[0].1,
             format!("Invalid value: true: cannot be set together with .{member}")
         );
     }

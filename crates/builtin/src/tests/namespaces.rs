@@ -60,7 +60,7 @@ async fn system_namespaces_exist_after_a_start() {
 }
 
 #[tokio::test]
-async fn content_needs_a_namespace() {
+async fn create_in_an_absent_namespace_is_not_found() {
     let fixture = fixture().await;
     let error = fixture
         .create_in("none", "pods", pod("a"))
@@ -118,7 +118,7 @@ async fn only_finalize_changes_the_finalizers_of_a_namespace() {
 /// A delete may be acknowledged before the cache receives its event. Until then the server must not accept a create
 /// because the namespace is still active in the cache.
 #[tokio::test]
-async fn a_namespace_that_is_gone_lets_nothing_in_on_old_news() {
+async fn stale_cache_does_not_allow_creates_in_a_deleted_namespace() {
     let fixture = fixture().await;
     fixture.create("namespaces", named("left")).await;
     fixture.create_in("left", "pods", pod("p")).await.unwrap();

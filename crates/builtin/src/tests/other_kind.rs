@@ -14,7 +14,7 @@ fn check(plural: &str, api_version: &str, kind: &str, expected: &str) {
 }
 
 #[test]
-fn objects_of_other_kinds_are_refused_as_by_upstream() {
+fn body_of_another_kind_has_upstreams_error() {
     check(
         "namespaces",
         "v1",

@@ -31,9 +31,9 @@ async fn each_kind_of_patch_is_applied() {
         .unwrap();
     let containers = &d["spec"]["template"]["spec"]["containers"];
     let containers = containers.as_array().unwrap();
-    let texts = containers.iter().map(|c| (&c["name"], &c["image"]));
+    let names_and_images = containers.iter().map(|c| (&c["name"], &c["image"]));
     assert_eq!(
-        texts.collect::<Vec<_>>(),
+        names_and_images.collect::<Vec<_>>(),
         [(&json!("b"), &json!("j")), (&json!("a"), &json!("i"))]
     );
     assert_eq!(d["metadata"]["labels"], json!({"b": "2"}));
@@ -42,7 +42,7 @@ async fn each_kind_of_patch_is_applied() {
 
 /// A malformed patch is 400, one that does not apply 422, one of a missing object 404, one with too many operations 413.
 #[tokio::test]
-async fn a_patch_is_refused_for_what_it_is() {
+async fn each_kind_of_invalid_patch_has_its_status_code() {
     let fixture = fixture().await;
     fixture.create("pods", pod("a")).await;
     let refused = async |patch| fixture.try_patch("pods/a", patch).await.unwrap_err();
@@ -71,7 +71,7 @@ async fn a_patch_is_refused_for_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_version_in_a_patch_is_a_condition() {
+async fn version_in_a_patch_is_a_precondition() {
     let fixture = fixture().await;
     let created = fixture.create("pods", pod("a")).await;
     let versioned = json!({"metadata": {"resourceVersion": created["metadata"]["resourceVersion"],
@@ -95,7 +95,7 @@ async fn a_version_in_a_patch_is_a_condition() {
 
 /// An object that could be stored but not decoded could never be changed or deleted again.
 #[tokio::test]
-async fn no_write_makes_an_object_that_cannot_be_deleted() {
+async fn write_that_nests_too_deeply_is_rejected() {
     let fixture = fixture().await;
     let list = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
     let mut body = deployment("a");
@@ -121,7 +121,7 @@ async fn no_write_makes_an_object_that_cannot_be_deleted() {
 /// A patch that gave metadata a value of another type was a 400, and a strategic merge patch returned the message of
 /// the JSON decoder. Users of client-go check `IsInvalid` and the field of the cause.
 #[tokio::test]
-async fn a_patch_whose_result_does_not_fit_is_invalid() {
+async fn patch_result_of_another_type_is_invalid() {
     let fixture = fixture().await;
     fixture.create("pods", pod("a")).await;
     fixture.define(definition("foos", "Foo")).await;

@@ -33,7 +33,7 @@ fn with(object: &Value, data: &str) -> Value {
 
 /// WC-045, WC-052
 #[tokio::test]
-async fn a_patch_lands_on_what_the_winner_wrote() {
+async fn conflicting_patch_is_applied_to_the_newer_object() {
     let fixture = fixture().await;
     let created = fixture.create("configmaps", named("c")).await;
     for winner in ["w1", "w2", "w3"] {
@@ -103,7 +103,7 @@ async fn a_stale_suggestion_does_not_undo_a_write() {
 
 /// If the object in the cache is current, the write needs no read from storage.
 #[tokio::test]
-async fn a_good_suggestion_costs_no_read() {
+async fn write_with_a_current_cache_does_not_read_storage() {
     let (fixture, _) = frozen_fixture().await;
     let gets = *fixture.storage.gets.lock();
     fixture
@@ -114,7 +114,7 @@ async fn a_good_suggestion_costs_no_read() {
 
 /// WC-047
 #[tokio::test]
-async fn a_refusal_on_a_stale_suggestion_is_decided_again() {
+async fn rejection_on_a_stale_suggestion_is_decided_again() {
     let (fixture, created) = frozen_fixture().await;
     fixture
         .storage
@@ -168,7 +168,7 @@ async fn an_update_equal_to_a_stale_cache_is_still_written() {
 
 /// WC-063, WC-064, WC-066
 #[tokio::test]
-async fn a_delete_takes_the_object_as_it_is() {
+async fn delete_with_a_stale_cache_deletes_the_current_object() {
     let (fixture, created) = frozen_fixture().await;
     fixture
         .storage
@@ -202,7 +202,7 @@ async fn deleting_an_object_that_only_the_stale_cache_has_is_not_found() {
 
 /// WC-067
 #[tokio::test]
-async fn a_suggestion_cannot_fulfil_a_precondition() {
+async fn precondition_is_not_checked_against_a_stale_suggestion() {
     let (fixture, created) = frozen_fixture().await;
     let mut other = with(&created, "theirs");
     other["metadata"]["uid"] = json!("another");
@@ -227,7 +227,7 @@ async fn a_suggestion_cannot_fulfil_a_precondition() {
 /// concurrent write, because the decision was repeated on the new state. Upstream deletes the present object, so each
 /// of several clients that finalize concurrently gets a 200.
 #[tokio::test]
-async fn a_write_that_removes_the_last_finalizer_meets_no_other() {
+async fn removal_of_the_last_finalizer_ignores_concurrent_writes() {
     const KEY: &str = "/namespaces/n";
     let fixture = fixture().await;
     let relabeled = |namespace: &Value| {

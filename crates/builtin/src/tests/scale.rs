@@ -38,7 +38,7 @@ fn scale_has_the_metadata_of_its_object() {
 }
 
 #[test]
-fn a_write_changes_one_number() {
+fn scale_update_changes_only_the_replicas() {
     let target = target("statefulsets");
     let stored = json!({"metadata": {"name": "a"}, "spec": {"replicas": 1, "x": 1}});
     let scale = |replicas: Value| json!({"metadata": {"name": "a", "labels": {"l": "v"}}, "spec": {"replicas": replicas}});
@@ -59,10 +59,10 @@ fn a_write_changes_one_number() {
         panic!("it is no number of replicas");
     };
     assert_eq!((&*group, &*kind), ("autoscaling", "Scale"));
-    let texts = "Invalid value: -1: must be greater than or equal to 0";
+    let expected = "Invalid value: -1: must be greater than or equal to 0";
     assert_eq!(
         (&*causes[0].field, &*causes[0].message),
-        ("spec.replicas", texts)
+        ("spec.replicas", expected)
     );
     for wrong in [json!("3"), json!(1.5), json!(1_u64 << 40)] {
         let refused = applied(&target, &stored, &scale(wrong));

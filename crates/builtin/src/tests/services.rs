@@ -47,7 +47,7 @@ async fn each_service_has_an_address_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_chosen_address_is_taken_once_and_given_back() {
+async fn requested_address_is_exclusive_until_released() {
     let fixture = fixture().await;
     let chosen = json!({"clusterIP": "10.96.0.10"});
     fixture
@@ -87,7 +87,7 @@ async fn a_chosen_address_is_taken_once_and_given_back() {
 }
 
 #[tokio::test]
-async fn ports_on_nodes_come_and_go_with_the_type() {
+async fn node_ports_are_allocated_and_released_with_the_type() {
     let fixture = fixture().await;
     let a = fixture
         .create("services", service("a", json!({"type": "NodePort"})))
@@ -144,7 +144,7 @@ async fn ports_on_nodes_come_and_go_with_the_type() {
 
 /// A service with `externalTrafficPolicy: Local` once got the same port for its traffic and for its health checks.
 #[tokio::test]
-async fn the_port_for_the_health_is_none_of_the_others() {
+async fn health_check_port_differs_from_node_ports() {
     let fixture = fixture().await;
     let balanced = |more: Value| {
         let mut spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
@@ -171,13 +171,13 @@ async fn the_port_for_the_health_is_none_of_the_others() {
         assert_eq!(all.len(), 3, "{spec}");
     }
     let same = json!({"healthCheckNodePort": 30123, "ports": [{"port": 80, "nodePort": 30123}]});
-    let texts = fixture
+    let error = fixture
         .try_create("services", service("same", balanced(same)))
         .await
         .unwrap_err();
     let why = "Invalid value: 30123: provided port is already allocated".to_owned();
     assert_eq!(
-        causes(texts),
+        causes(error),
         [("spec.healthCheckNodePort".to_owned(), why)]
     );
     assert_eq!(fixture.stored("/ranges/servicenodeports/30123").await, None);
@@ -187,8 +187,8 @@ async fn the_port_for_the_health_is_none_of_the_others() {
     assert_eq!(made["spec"]["healthCheckNodePort"], 30124);
     let mut more = made.clone();
     more["spec"]["ports"] = json!([{"name": "x", "port": 80, "nodePort": 30124}]);
-    let texts = causes(fixture.try_update("services/h", more).await.unwrap_err());
-    assert_eq!(texts[0].0, "spec.healthCheckNodePort", "{texts:?}");
+    let problems = causes(fixture.try_update("services/h", more).await.unwrap_err());
+    assert_eq!(problems[0].0, "spec.healthCheckNodePort", "{problems:?}");
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn a_service_without_an_address_claims_none() {
 
 /// The allocations of a refused write are free for the next write immediately.
 #[tokio::test]
-async fn a_refused_write_gives_back_what_it_claimed() {
+async fn rejected_write_releases_its_claims() {
     let fixture = fixture().await;
     fixture.create("services", service("a", json!({}))).await;
     let key = "/ranges/servicenodeports/30123";

@@ -143,7 +143,7 @@ async fn invalid_stored_object_can_be_deleted() {
 
 /// Two finalizers that no client may add: one is removed, then the other.
 #[tokio::test]
-async fn finalizers_of_old_are_taken_one_by_one() {
+async fn stored_invalid_finalizers_can_be_removed_one_by_one() {
     let fixture = fixture().await;
     let mut object = held("v1", "ConfigMap", json!({}));
     object["metadata"]["finalizers"] = json!(["bare", "a/b", "bare-too"]);
@@ -164,7 +164,7 @@ async fn finalizers_of_old_are_taken_one_by_one() {
 /// Managed fields nest deeper than the fields that they list, and a stored object could then not be read, changed or
 /// deleted.
 #[tokio::test]
-async fn an_object_as_deep_as_one_may_be_stays_readable() {
+async fn object_of_maximum_depth_is_readable() {
     let fixture = fixture().await;
     for depth in [100, 115, 118, 120, 121, 122, 123, 124, 125] {
         let name = format!("deep-{depth}");
@@ -190,7 +190,7 @@ async fn an_object_as_deep_as_one_may_be_stays_readable() {
 /// The managed fields entry for the time before the first apply nests deeper than the object, and only other writes
 /// checked that depth.
 #[tokio::test]
-async fn an_apply_to_an_object_as_deep_as_one_may_be_leaves_it_readable() {
+async fn object_of_maximum_depth_is_readable_after_an_apply() {
     let fixture = fixture().await;
     let options = WriteOptions {
         field_manager: "me".to_owned(),
@@ -212,7 +212,7 @@ async fn an_apply_to_an_object_as_deep_as_one_may_be_leaves_it_readable() {
         let target = fixture.target(&path);
         match fixture.registry.apply(&target, &config, &options).await {
             Ok(_) => assert_eq!(refused, 0, "{depth}"),
-            Err(ApiError::BadRequest(texts)) if texts.contains("levels deep") => refused += 1,
+            Err(ApiError::BadRequest(message)) if message.contains("levels deep") => refused += 1,
             Err(other) => panic!("{depth}: {other}"),
         }
         let change = json!({"metadata": {"labels": {"c": "d"}}});

@@ -4,7 +4,7 @@ use super::*;
 
 /// WC-010, WC-040, WC-044, WC-050
 #[tokio::test]
-async fn an_update_is_about_one_object_at_one_version() {
+async fn update_checks_name_existence_and_version() {
     let fixture = fixture().await;
     let created = fixture.create("pods", pod("a")).await;
     let other = bad_request(
@@ -138,7 +138,7 @@ async fn generation_counts_desired_states() {
 
 /// WC-040
 #[tokio::test]
-async fn some_are_created_by_an_update() {
+async fn some_resources_are_created_by_an_update() {
     let fixture = fixture().await;
     let target = fixture.target("leases/l");
     let options = WriteOptions::default();
@@ -186,7 +186,7 @@ async fn some_are_created_by_an_update() {
 /// Two concurrent PUTs of an object that does not exist: the second one updates the created object, and its error must
 /// not report that the object cannot be created.
 #[tokio::test]
-async fn a_creating_update_that_loses_is_an_update() {
+async fn update_of_a_concurrently_created_object_updates_it() {
     let fixture = fixture().await;
     let theirs = |name: &str| {
         json!({"apiVersion": "v1", "kind": "Endpoints", "subsets": [{"addresses": [{"ip": "10.0.0.1"}]}],
@@ -213,7 +213,7 @@ async fn a_creating_update_that_loses_is_an_update() {
 
 /// A PUT without a version once overwrote the holder of a lease.
 #[tokio::test]
-async fn some_are_not_overwritten_blindly() {
+async fn some_resources_require_a_version_for_updates() {
     let fixture = fixture().await;
     for plural in ["leases", "poddisruptionbudgets", "csinodes"] {
         let created = fixture.create(plural, named("x")).await;
@@ -226,8 +226,8 @@ async fn some_are_not_overwritten_blindly() {
                 ApiError::Invalid { kind, causes, .. } => {
                     assert_eq!((&*kind, causes.len()), (plural, 1));
                     assert_eq!(causes[0].field, "metadata.resourceVersion");
-                    let texts = "Invalid value: 0: must be specified for an update";
-                    assert_eq!(causes[0].message, texts);
+                    let expected = "Invalid value: 0: must be specified for an update";
+                    assert_eq!(causes[0].message, expected);
                 }
                 other => panic!("{other}"),
             }

@@ -284,7 +284,7 @@ fn admission() {
 }
 
 #[test]
-fn the_rest() {
+fn remaining_resources() {
     check(
         "secrets",
         json!({"data": {}}),

@@ -75,7 +75,7 @@ fn pod_shows_the_most_specific_status() {
 }
 
 #[test]
-fn a_pod_that_initializes_says_how_far_it_is() {
+fn initializing_pod_shows_its_progress() {
     let spec = json!({"containers": [{"name": "a"}],
         "initContainers": [{"name": "s", "restartPolicy": "Always"}, {"name": "i"}]});
     let sidecar = json!({"name": "s", "started": true, "ready": true, "restartCount": 2,
@@ -105,7 +105,7 @@ fn a_pod_that_initializes_says_how_far_it_is() {
 }
 
 #[test]
-fn a_wide_pod_shows_where_it_is() {
+fn wide_pod_columns() {
     let cells = print(
         &workloads::PODS,
         created(
@@ -210,7 +210,7 @@ fn nodes_and_services() {
 }
 
 #[test]
-fn the_small_ones() {
+fn rows_of_config_maps_secrets_and_namespaces() {
     let data = json!({"data": {"a": "1"}, "binaryData": {"b": ""}, "type": "Opaque",
         "status": {"phase": "Active"}});
     assert_eq!(

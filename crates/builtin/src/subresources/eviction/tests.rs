@@ -21,7 +21,7 @@ fn with_status(mut status: Value) -> PodDisruptionBudget {
     budget(json!({"metadata": {"generation": 1}, "status": status}))
 }
 
-fn refusal(budget: &PodDisruptionBudget) -> (Vec<String>, u16) {
+fn rejection(budget: &PodDisruptionBudget) -> (Vec<String>, u16) {
     match check("b", budget).unwrap_err() {
         ApiError::TooManyRequests {
             detail,
@@ -37,36 +37,36 @@ fn refusal(budget: &PodDisruptionBudget) -> (Vec<String>, u16) {
                     .iter()
                     .all(|cause| cause.reason == "DisruptionBudget")
             );
-            let texts = causes.into_iter().map(|cause| cause.message);
-            (texts.collect(), retry_after_seconds)
+            let messages = causes.into_iter().map(|cause| cause.message);
+            (messages.collect(), retry_after_seconds)
         }
         other => (vec![other.to_string()], 0),
     }
 }
 
 #[test]
-fn a_budget_gives_what_it_has() {
+fn eviction_is_rejected_without_allowed_disruptions() {
     check("b", &with_status(json!({"disruptionsAllowed": 1}))).unwrap();
-    let (texts, again) = refusal(&with_status(json!({"disruptionsAllowed": 0})));
+    let (messages, retry_after) = rejection(&with_status(json!({"disruptionsAllowed": 0})));
     let why = "The disruption budget b needs 2 healthy pods and has 1 currently";
-    assert_eq!((texts, again), (vec![why.to_owned()], 0));
+    assert_eq!((messages, retry_after), (vec![why.to_owned()], 0));
     let mut new = with_status(json!({"disruptionsAllowed": 1}));
     new.metadata.generation = Some(2);
-    let (texts, again) = refusal(&new);
+    let (messages, retry_after) = rejection(&new);
     let why = "The disruption budget b is still being processed by the server.";
-    assert_eq!((texts, again), (vec![why.to_owned()], 10));
+    assert_eq!((messages, retry_after), (vec![why.to_owned()], 10));
     let unseen = budget(json!({"metadata": {"generation": 1}}));
-    assert_eq!(refusal(&unseen).1, 10);
-    let (texts, _) = refusal(&with_status(json!({"disruptionsAllowed": -1})));
+    assert_eq!(rejection(&unseen).1, 10);
+    let (messages, _) = rejection(&with_status(json!({"disruptionsAllowed": -1})));
     assert!(
-        texts[0].ends_with("is forbidden: pdb disruptions allowed is negative"),
-        "{texts:?}"
+        messages[0].ends_with("is forbidden: pdb disruptions allowed is negative"),
+        "{messages:?}"
     );
     let many: serde_json::Map<String, Value> = (0..=DISRUPTED_PODS_MAX)
         .map(|n| (format!("p{n}"), "2026-01-01T00:00:00Z".into()))
         .collect();
     let full = with_status(json!({"disruptionsAllowed": 1, "disruptedPods": many}));
-    assert!(refusal(&full).0[0].contains("DisruptedPods map too big"));
+    assert!(rejection(&full).0[0].contains("DisruptedPods map too big"));
 }
 
 #[test]
@@ -96,21 +96,21 @@ fn eviction_of_an_unready_pod_costs_nothing_if_the_budget_is_healthy_or_always_a
 }
 
 #[test]
-fn the_options_of_the_delete_come_with_the_eviction() {
-    let texts_of = |eviction: Value, dry_run| delete_options(&eviction, dry_run);
-    let options = texts_of(
+fn eviction_has_the_delete_options() {
+    let options_of = |eviction: Value, dry_run| delete_options(&eviction, dry_run);
+    let options = options_of(
         json!({"deleteOptions": {"gracePeriodSeconds": 5, "dryRun": null}}),
         true,
     );
     let options = options.unwrap();
     assert_eq!(options.grace_period_seconds, Some(5));
     assert_eq!(options.dry_run, ["All"]);
-    assert!(texts_of(json!({}), false).unwrap().dry_run.is_empty());
+    assert!(options_of(json!({}), false).unwrap().dry_run.is_empty());
     let own = json!({"deleteOptions": {"dryRun": ["All"]}});
-    assert_eq!(texts_of(own, false).unwrap().dry_run, ["All"]);
+    assert_eq!(options_of(own, false).unwrap().dry_run, ["All"]);
     let other = json!({"deleteOptions": {"dryRun": ["Some"]}});
-    let error = texts_of(other, true).unwrap_err().to_string();
+    let error = options_of(other, true).unwrap_err().to_string();
     assert!(error.starts_with("Non-matching dry-run options"), "{error}");
-    let wrong = texts_of(json!({"deleteOptions": {"gracePeriodSeconds": "x"}}), false);
+    let wrong = options_of(json!({"deleteOptions": {"gracePeriodSeconds": "x"}}), false);
     assert!(matches!(wrong, Err(ApiError::BadRequest(_))), "{wrong:?}");
 }

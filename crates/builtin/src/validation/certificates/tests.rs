@@ -53,8 +53,11 @@ fn a_request_is_signed_with_any_key_that_go_knows() {
         let forged = format!(
             "-----BEGIN CERTIFICATE REQUEST-----\n{forged}\n-----END CERTIFICATE REQUEST-----\n"
         );
-        let texts = with(&forged);
-        assert!(texts[0].contains("signature"), "{algorithm:?}: {texts:?}");
+        let problems = with(&forged);
+        assert!(
+            problems[0].contains("signature"),
+            "{algorithm:?}: {problems:?}"
+        );
     }
     for made_by_openssl in [RSA_1024, P256_SHA512, P384_SHA512] {
         assert_eq!(with(made_by_openssl), [""; 0]);
@@ -93,7 +96,7 @@ dLp6MBj99ujgopWAXLoY77ue5kHqrm1g
 ";
 
 #[test]
-fn a_request_is_signed_and_says_what_for() {
+fn request_usages_signer_and_expiration_are_validated() {
     assert_eq!(of_new(good()), [""; 0]);
     let all = of_new(json!({"request": "bm9uZQ=="}));
     assert_eq!(
@@ -146,7 +149,7 @@ fn of_update(part: Option<&str>, old: Value, new: Value) -> Vec<String> {
 }
 
 #[test]
-fn decisions_are_made_once_and_by_approval() {
+fn approval_conditions_are_immutable_and_need_the_approval_subresource() {
     let with = |kinds: &[&str]| {
         let all = kinds
             .iter()
@@ -185,7 +188,7 @@ fn decisions_are_made_once_and_by_approval() {
 }
 
 #[test]
-fn a_certificate_is_given_once_and_is_one() {
+fn issued_certificate_is_pem_and_immutable() {
     let key = rcgen::KeyPair::generate().unwrap();
     let parameters = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
     let pem = parameters.self_signed(&key).unwrap().pem();

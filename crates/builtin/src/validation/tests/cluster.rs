@@ -28,7 +28,7 @@ fn security_contexts_are_validated() {
 }
 
 #[test]
-fn profiles_say_what_they_are() {
+fn seccomp_and_app_armor_profiles_are_validated() {
     let at = "spec.containers[0].securityContext";
     for (profile, expected) in [
         (
@@ -146,7 +146,7 @@ fn a_class_of_devices_selects_by_expressions() {
 }
 
 #[test]
-fn a_flow_schema_says_who_and_what() {
+fn flow_schemas_and_priority_levels_are_validated() {
     let schema = |spec: Value| json!({"metadata": {"name": "f"}, "spec": spec});
     check(
         "flowschemas",

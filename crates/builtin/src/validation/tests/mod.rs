@@ -121,9 +121,9 @@ fn workloads() {
         );
     }
     let negative = workload(json!({"replicas": -1}));
-    let texts = "spec.replicas: Invalid value: -1: must be greater than or equal to 0";
-    check("deployments", negative.clone(), &[texts]);
-    check("statefulsets", negative, &[texts]);
+    let expected = "spec.replicas: Invalid value: -1: must be greater than or equal to 0";
+    check("deployments", negative.clone(), &[expected]);
+    check("statefulsets", negative, &[expected]);
     check(
         "deployments",
         workload(json!({"strategy": {"type": "Recreate", "rollingUpdate": {}}})),

@@ -118,7 +118,7 @@ fn volumes_and_scheduling() {
 }
 
 #[test]
-fn a_pod_changes_its_images_and_little_else() {
+fn pod_update_may_change_only_images_and_a_few_other_fields() {
     let old = pod(json!({"containers": [container()], "tolerations": [{"operator": "Exists"}]}));
     let image = json!({"spec": {"containers": [{
         "name": "c", "image": "j", "imagePullPolicy": "Always", "resources": {},
@@ -271,7 +271,7 @@ fn names_of_sysctls() {
 /// Any user could disable the AppArmor profile of a pod after admission had checked it, or mark a pod as a mirror pod,
 /// which admission treats differently.
 #[test]
-fn annotations_that_kubelets_obey_do_not_change() {
+fn app_armor_and_mirror_annotations_are_immutable() {
     const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/c";
     const MIRROR: &str = "kubernetes.io/config.mirror";
     let annotated = |annotations: Value| {

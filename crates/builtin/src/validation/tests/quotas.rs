@@ -12,7 +12,7 @@ fn check_spec(spec: Value, expected: &[&str]) {
 
 /// A quota with a limit that no evaluator counts was stored, although it was never enforced.
 #[test]
-fn limits_are_of_what_is_counted() {
+fn limit_of_uncounted_resource_is_rejected() {
     for name in [
         "pods",
         "requests.storage",
@@ -48,7 +48,7 @@ fn limits_are_of_what_is_counted() {
 }
 
 #[test]
-fn scopes_are_those_of_the_limited_objects() {
+fn unknown_conflicting_and_inapplicable_scopes_are_rejected() {
     let pods = |scopes: Value| json!({"hard": {"pods": "1"}, "scopes": scopes});
     check_spec(pods(json!(["BestEffort", "Terminating"])), &[]);
     let at = "spec.scopes: Invalid value: ";
@@ -72,7 +72,7 @@ fn scopes_are_those_of_the_limited_objects() {
 }
 
 #[test]
-fn scope_selectors_are_complete() {
+fn invalid_scope_selectors_are_rejected() {
     let select = |expression: Value| json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [expression]}});
     let expression = |scope: &str, operator: &str, values: Value| json!({"scopeName": scope, "operator": operator, "values": values});
     let good = expression("PriorityClass", "In", json!(["high"]));
