@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::exposition::{Exposition, Family, Kind, Label};
 use super::value::Histogram;
 
-/// A family of a table: the same metric of each item.
+/// A row of a table: one metric, which every item has.
 #[derive(Debug)]
 pub struct ItemFamily<T> {
     name: &'static str,

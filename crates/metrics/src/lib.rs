@@ -41,7 +41,7 @@ pub struct Metrics {
     process: Process,
     http: HttpMetrics,
     audit: AuditMetrics,
-    /// By group and plural name. The modules that count own them; unowned entries are dropped.
+    /// By group and plural name. The modules that record metrics own them; a render removes the entries without an owner.
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
     storage_bytes: Mutex<Option<u64>>,
@@ -90,12 +90,12 @@ impl Metrics {
         metrics
     }
 
-    /// Returns the metrics of a resource; shares existing ones.
+    /// Returns the metrics of a resource: the existing ones, or new ones.
     pub fn resource(&self, group: &str, resource: &str) -> Arc<ResourceMetrics> {
         let mut resources = self.resources.lock();
         let name = (group.to_owned(), resource.to_owned());
-        if let Some(held) = resources.get(&name).and_then(Weak::upgrade) {
-            return held;
+        if let Some(existing) = resources.get(&name).and_then(Weak::upgrade) {
+            return existing;
         }
         let metrics = Arc::new(ResourceMetrics::new(group, resource));
         resources.insert(name, Arc::downgrade(&metrics));

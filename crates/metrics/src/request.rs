@@ -87,7 +87,7 @@ pub struct RequestMetrics {
 
 #[derive(Debug)]
 struct KindMetrics {
-    /// The durations again under the name for service level indicators.
+    /// The same durations, for `apiserver_request_sli_duration_seconds`.
     level: Histogram,
     /// Requests whose clients disconnected before the response head.
     aborts: Counter,

@@ -242,7 +242,7 @@ impl ResourceMetrics {
         *cache.state.lock() = state;
     }
 
-    /// Counts a list from the cache and the number of the index that it used.
+    /// Counts a list from the cache. `index` is the number of the index that the list used.
     pub fn listed_from_cache(&self, cost: ListCost, index: Option<usize>) {
         let indexed = index.and_then(|index| self.cache.get()?.indexed.get(index));
         let unindexed = &self.lists[ListSource::Cache as usize];
@@ -255,7 +255,7 @@ impl ResourceMetrics {
         self.list_seconds.observe_duration(elapsed);
     }
 
-    /// Counts a consistent read: whether it succeeded and whether it fell back to storage.
+    /// Counts a consistent read. `fallback`: the read fell back to storage.
     pub fn read_consistently(&self, success: bool, fallback: bool) {
         self.consistent_reads[usize::from(success)][usize::from(fallback)].inc();
     }

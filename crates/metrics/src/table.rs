@@ -17,7 +17,7 @@ pub(super) struct ScrapedResource {
     stats: Option<CacheStats>,
 }
 
-/// Every family of this module that each resource has, by name.
+/// The families that every resource has, sorted by name.
 #[rustfmt::skip]
 pub(super) const TABLE: &[ItemFamily<ScrapedResource>] = &[
     ItemFamily::counter("apiserver_cache_list_fetched_objects_total",

@@ -204,7 +204,7 @@ fn scraped_values_equal_the_recorded_ones() {
 }
 
 #[test]
-fn gauges_follow_and_dropped_resources_are_removed() {
+fn gauges_have_the_current_state_and_dropped_resources_are_removed() {
     let metrics = Metrics::new();
     let pods = metrics.resource("", "pods");
     assert!(Arc::ptr_eq(&pods, &metrics.resource("", "pods")));
@@ -214,9 +214,9 @@ fn gauges_follow_and_dropped_resources_are_removed() {
     pods.set_cache(Arc::downgrade(&cache), vec!["f:spec.nodeName".to_owned()]);
     assert_eq!(scrape(&metrics).get(objects), Some(2.0));
     let watchers = r#"watchet_watchers{group="",resource="pods"}"#;
-    let held = pods.watchers.hold();
+    let watcher = pods.watchers.hold();
     assert_eq!(scrape(&metrics).get(watchers), Some(1.0));
-    drop(held);
+    drop(watcher);
     assert_eq!(scrape(&metrics).get(watchers), Some(0.0));
     drop(cache);
     assert_eq!(

@@ -28,7 +28,7 @@ pub(crate) struct Allocation<'a> {
     /// The revision of the service that the write would replace.
     pub(crate) base: ResourceVersion,
     pub(crate) dry_run: bool,
-    /// The start of the search for a free value.
+    /// Determines where the search for a free value starts.
     pub(crate) seed: u64,
 }
 
@@ -54,21 +54,21 @@ impl Allocation<'_> {
         Ok(())
     }
 
-    /// Allocates the port for the health checks of load balancers. It differs from the other ports of the service.
+    /// Allocates the health check node port, which differs from the node ports of the service.
     async fn health_port(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
         let ports = service["spec"]["ports"].as_array().into_iter().flatten();
         let used = ports.filter_map(|port| port["nodePort"].as_u64());
         let used: Vec<u64> = used.collect();
         let port = match service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) {
             0 => self.free_port(u64::from(u16::MAX), &used).await?,
-            given if used.contains(&given) => return Err(self.taken_port(given, HEALTH_PORT)),
+            given if used.contains(&given) => return Err(self.port_in_use(given, HEALTH_PORT)),
             given => self.chosen_port(given, HEALTH_PORT, had).await?,
         };
         service["spec"]["healthCheckNodePort"] = port.into();
         Ok(())
     }
 
-    /// Allocates an address of each family, in their order.
+    /// Allocates an address for each family of the service, in the order of `ipFamilies`.
     async fn addresses(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
         let texts = |member: &str| -> Vec<String> {
             let list = service["spec"][member].as_array().into_iter().flatten();
@@ -83,7 +83,7 @@ impl Allocation<'_> {
             let ip = match (given.get(index), range) {
                 (Some(chosen), range) => self.chosen_address(chosen, range, had).await?,
                 (None, Some(range)) => self.free_address(range).await?,
-                // The service prefers two families and was created when the cluster had two.
+                // The service prefers dual stack and was created when the cluster had two ranges.
                 (None, None) => break,
             };
             given.truncate(index);
@@ -103,7 +103,7 @@ impl Allocation<'_> {
         had: &[Allocated],
     ) -> Result<String, ApiError> {
         let Ok(ip) = given.parse::<IpAddr>() else {
-            return Err(self.refused_address(given, "it is no address"));
+            return Err(self.address_error(given, "not a valid IP address"));
         };
         let value = Allocated::Address(ip);
         if had.contains(&value) {
@@ -112,25 +112,25 @@ impl Allocation<'_> {
         let Some(range) = range.filter(|range| !range.contains(ip)) else {
             return match self.claim(value).await? {
                 true => Ok(given.to_owned()),
-                false => Err(self.refused_address(given, "provided IP is already allocated")),
+                false => Err(self.address_error(given, "provided IP is already allocated")),
             };
         };
         let why = format!(
             "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}"
         );
-        Err(self.refused_address(given, &why))
+        Err(self.address_error(given, &why))
     }
 
-    fn refused_address(&self, ip: &str, why: &str) -> ApiError {
+    fn address_error(&self, ip: &str, why: &str) -> ApiError {
         let message = format!("Invalid value: [{ip:?}]: failed to allocate IP {ip}: {why}");
-        self.refused(StatusCause {
+        self.invalid_field(StatusCause {
             reason: "FieldValueInvalid".to_owned(),
             message,
             field: "spec.clusterIPs".to_owned(),
         })
     }
 
-    fn refused(&self, cause: StatusCause) -> ApiError {
+    fn invalid_field(&self, cause: StatusCause) -> ApiError {
         self.invalid(vec![cause])
     }
 
@@ -143,9 +143,10 @@ impl Allocation<'_> {
         }
     }
 
-    /// Returns a free address: first from the part of the range that users rarely choose from (KEP-3070), then from the rest.
+    /// Claims a free address: first from the dynamic part of the range, then from the part that is left for requested
+    /// addresses (KEP-3070).
     async fn free_address(&self, range: Range) -> Result<String, ApiError> {
-        let (chosen, all) = (range.chosen(), range.len());
+        let (chosen, all) = (range.static_len(), range.len());
         for (from, len) in [(chosen, all - chosen), (0, chosen)] {
             let start = self.seed.checked_rem(len).unwrap_or(0);
             for step in 0..len.min(TRIES_MAX) {
@@ -160,7 +161,7 @@ impl Allocation<'_> {
         ))
     }
 
-    /// Allocates the node ports. A port with two protocols has one node port.
+    /// Allocates the node ports. Ports with the same number and different protocols share a node port.
     async fn ports(&self, had: &[Allocated], service: &mut Value) -> Result<(), ApiError> {
         let ports = service["spec"]["ports"]
             .as_array()
@@ -208,18 +209,18 @@ impl Allocation<'_> {
                 PORTS.start(),
                 PORTS.end()
             );
-            return Err(self.refused(StatusCause::invalid_number(field, port, &why)));
+            return Err(self.invalid_field(StatusCause::invalid_number(field, port, &why)));
         };
         let value = Allocated::Port(known);
         if had.contains(&value) || self.claim(value).await? {
             return Ok(known);
         }
-        Err(self.taken_port(port, field))
+        Err(self.port_in_use(port, field))
     }
 
-    fn taken_port(&self, port: u64, field: &str) -> ApiError {
+    fn port_in_use(&self, port: u64, field: &str) -> ApiError {
         let why = "provided port is already allocated";
-        self.refused(StatusCause::invalid_number(field, port, why))
+        self.invalid_field(StatusCause::invalid_number(field, port, why))
     }
 
     async fn free_port(&self, number: u64, used: &[u64]) -> Result<u16, ApiError> {
@@ -232,7 +233,7 @@ impl Allocation<'_> {
             }
         }
         let full = "range is full";
-        Err(self.refused(StatusCause::invalid("spec.ports", "", full)))
+        Err(self.invalid_field(StatusCause::invalid("spec.ports", "", full)))
     }
 
     /// Claims a value. Returns false if another service has it.
@@ -264,8 +265,8 @@ pub(crate) async fn release_new(
     release(storage, owner, writer, &had, service, since).await;
 }
 
-/// Releases the values that `service` has and that `retained` does not contain. Only logs a failure, which leaves an
-/// unused claim that another service can take over.
+/// Releases the values that `service` has and that `retained` does not contain. A failure is only logged: it leaves an
+/// unused claim, which another service can take over.
 pub(crate) async fn release(
     storage: &dyn Storage,
     owner: ObjectIdentity<'_>,

@@ -131,7 +131,7 @@ impl Claim {
         texts.filter_map(Hold::read).collect()
     }
 
-    /// Returns the time of the last hold; the epoch if the claim has no time.
+    /// Returns the time of the last hold or of the creation, whichever is later; the epoch if the claim has neither.
     fn since(&self) -> Timestamp {
         let created = metadata::text(&self.object, "creationTimestamp")
             .parse()
@@ -320,6 +320,6 @@ impl Claims<'_> {
 
 fn contended(value: Allocated) -> ApiError {
     ApiError::Timeout(format!(
-        "others changed the claim of {value:?} {TRIES_MAX} times meanwhile"
+        "the claim of {value:?} was changed concurrently {TRIES_MAX} times: try again"
     ))
 }

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::ranges::{Family, ServiceRanges};
-use super::spec::{has_cluster_ip, is_foreign};
+use super::spec::{has_cluster_ip, is_headless_without_selector};
 use watchet_api::StatusCause;
 
 const POLICY: &str = "spec.ipFamilyPolicy";
@@ -31,7 +31,7 @@ fn spec(service: &Value) -> Option<&Map<String, Value>> {
 /// Sets the families and the policy of `service`, whose addresses are well-formed. `old` is the stored service.
 ///
 /// # Errors
-/// The service requires families that the cluster does not have, or contradicts itself.
+/// The service requires families that the cluster does not have, or its fields contradict each other.
 pub(super) fn fill(
     ranges: &ServiceRanges,
     old: Option<&Value>,
@@ -42,12 +42,12 @@ pub(super) fn fill(
     {
         return Ok(());
     }
-    let foreign = spec(service).is_some_and(is_foreign);
+    let headless = spec(service).is_some_and(is_headless_without_selector);
     if policy(service).is_empty() {
         let before = old.map(policy).filter(|policy| !policy.is_empty());
         let chosen = match before {
             Some(before) => before.to_owned(),
-            None if foreign => REQUIRED.to_owned(),
+            None if headless => REQUIRED.to_owned(),
             None => SINGLE.to_owned(),
         };
         service["spec"]["ipFamilyPolicy"] = chosen.into();
@@ -56,12 +56,12 @@ pub(super) fn fill(
     if let Some(old) = old {
         release(old, service, &mut causes);
     }
-    contradictions(service, &mut causes);
+    check_single_stack(service, &mut causes);
     infer(ranges, service, &mut causes);
     if !causes.is_empty() {
         return Err(causes);
     }
-    if !foreign {
+    if !headless {
         causes = unknown(ranges, service);
         if !causes.is_empty() {
             return Err(causes);
@@ -72,8 +72,8 @@ pub(super) fn fill(
     if families.is_empty() {
         families.push(ranges.default_family().as_str().to_owned());
     }
-    let wants_both = policy(service) != SINGLE && (foreign || ranges.is_dual());
-    if let ([only], true) = (&families[..], wants_both) {
+    let is_dual_stack = policy(service) != SINGLE && (headless || ranges.is_dual());
+    if let ([only], true) = (&families[..], is_dual_stack) {
         let other = match &**only {
             "IPv4" => Family::V6,
             _ => Family::V4,
@@ -95,8 +95,8 @@ fn is_unchanged(old: &Value, service: &Value) -> bool {
             .all(|member| texts(old, member) == texts(service, member))
 }
 
-/// Removes the second family of a service that changes to single stack. A service with fewer families and another policy is
-/// an error.
+/// Removes the second family and address of a service that changes to `SingleStack`. Reports a service that omits them
+/// but has another policy.
 fn release(old: &Value, service: &mut Value, causes: &mut Vec<StatusCause>) {
     for (member, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
         let (before, now) = (texts(old, member), texts(service, member));
@@ -111,7 +111,8 @@ fn release(old: &Value, service: &mut Value, causes: &mut Vec<StatusCause>) {
     }
 }
 
-fn contradictions(service: &Value, causes: &mut Vec<StatusCause>) {
+/// Reports several addresses or families of a service with the policy `SingleStack`.
+fn check_single_stack(service: &Value, causes: &mut Vec<StatusCause>) {
     for (member, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
         if policy(service) == SINGLE && texts(service, member).len() == 2 {
             let why = format!(
@@ -122,7 +123,7 @@ fn contradictions(service: &Value, causes: &mut Vec<StatusCause>) {
     }
 }
 
-/// Sets the families of addresses that have none.
+/// Adds to `ipFamilies` the families of the requested addresses.
 fn infer(ranges: &ServiceRanges, service: &mut Value, causes: &mut Vec<StatusCause>) {
     let addresses = texts(service, "clusterIPs").into_iter().map(str::parse);
     let given: Vec<Family> = addresses.filter_map(Result::ok).map(Family::of).collect();
@@ -190,11 +191,11 @@ mod tests {
         let mut service = wrap(spec);
         match fill(&ranges, old.map(wrap).as_ref(), &mut service) {
             Ok(()) => {
-                let mut taken = |member: &str| service["spec"][member].take();
+                let mut take = |member: &str| service["spec"][member].take();
                 Ok((
-                    taken("ipFamilies"),
-                    taken("ipFamilyPolicy"),
-                    taken("clusterIPs"),
+                    take("ipFamilies"),
+                    take("ipFamilyPolicy"),
+                    take("clusterIPs"),
                 ))
             }
             Err(causes) => {
@@ -223,8 +224,11 @@ mod tests {
         assert_eq!(filled_in(BOTH, second), of(&["IPv6", "IPv4"], REQUIRED));
         let chosen = json!({"clusterIP": "fd00::7", "clusterIPs": ["fd00::7"]});
         assert_eq!(filled_in(BOTH, chosen), of(&["IPv6"], SINGLE));
-        let foreign = json!({"clusterIP": "None", "clusterIPs": ["None"], "selector": {}});
-        assert_eq!(filled_in(V4, foreign), of(&["IPv4", "IPv6"], REQUIRED));
+        let without_selector = json!({"clusterIP": "None", "clusterIPs": ["None"], "selector": {}});
+        assert_eq!(
+            filled_in(V4, without_selector),
+            of(&["IPv4", "IPv6"], REQUIRED)
+        );
         let headless = json!({"clusterIP": "None", "clusterIPs": ["None"]});
         assert_eq!(filled_in(BOTH, headless), of(&["IPv4"], SINGLE));
     }

@@ -55,8 +55,8 @@ impl Range {
     fn parse(text: &str) -> Result<Self, String> {
         let (address, prefix) = text
             .split_once('/')
-            .ok_or_else(|| format!("{text:?} is no range such as 10.96.0.0/12"))?;
-        let no_range = || format!("{text:?} is no range such as 10.96.0.0/12");
+            .ok_or_else(|| format!("{text:?} is not a range such as 10.96.0.0/12"))?;
+        let no_range = || format!("{text:?} is not a range such as 10.96.0.0/12");
         let ip: IpAddr = address.parse().map_err(|_| no_range())?;
         let family = Family::of(ip);
         let prefix: u32 = prefix.parse().map_err(|_| no_range())?;
@@ -66,7 +66,7 @@ impl Range {
         }
         if !(min..=max).contains(&prefix) {
             return Err(format!(
-                "{text:?} must have a prefix of {min} to {max} bits: a range has 8 addresses at least"
+                "{text:?} must have a prefix of {min} to {max} bits: a range has at least 8 addresses"
             ));
         }
         let number = match ip {
@@ -84,11 +84,11 @@ impl Range {
     /// Returns the number of usable addresses: without the network address and, for IPv4, the broadcast address.
     pub(crate) fn len(&self) -> u64 {
         let all = 1_u128 << (self.family.bits() - self.prefix);
-        let kept = match self.family {
+        let reserved = match self.family {
             Family::V4 => 2,
             Family::V6 => 1,
         };
-        u64::try_from(all - kept).unwrap_or(u64::MAX)
+        u64::try_from(all - reserved).unwrap_or(u64::MAX)
     }
 
     /// Returns the usable address with this index, from 0.
@@ -110,9 +110,9 @@ impl Range {
         Family::of(ip) == self.family && place.is_some_and(|p| p < u128::from(self.len()))
     }
 
-    /// Returns the number of addresses at the beginning of the range that are left for services that specify their
-    /// address, as long as others are free (KEP-3070): a sixteenth, at least 16 and at most 256.
-    pub(crate) fn chosen(&self) -> u64 {
+    /// Returns the number of addresses at the beginning of the range that are left for services that request an address,
+    /// while others are free (KEP-3070): a sixteenth of the range, at least 16 and at most 256.
+    pub(crate) fn static_len(&self) -> u64 {
         const MIN: u64 = 16;
         const MAX: u64 = 256;
         match 1_u128 << (self.family.bits() - self.prefix) {
@@ -242,7 +242,7 @@ mod tests {
                 (ip(first), ip(last)),
                 "{text}"
             );
-            assert_eq!(range.chosen(), chosen, "{text}");
+            assert_eq!(range.static_len(), chosen, "{text}");
             assert!(
                 range.contains(ip(first)) && range.contains(ip(last)),
                 "{text}"
@@ -272,10 +272,10 @@ mod tests {
         assert!(both.is_dual() && both.of(Family::V4).is_some());
         assert_eq!(both.api_address().to_string(), "fd00::1");
         for (text, problem) in [
-            ("", "is no range"),
-            ("10.0.0.0", "is no range"),
-            ("10.0.0.0/33", "is no range"),
-            ("x/8", "is no range"),
+            ("", "is not a range"),
+            ("10.0.0.0", "is not a range"),
+            ("10.0.0.0/33", "is not a range"),
+            ("x/8", "is not a range"),
             ("10.0.0.0/8", "12 to 29 bits"),
             ("10.0.0.0/30", "12 to 29 bits"),
             ("fd00::/48", "64 to 125 bits"),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use watchet_registry::fields::{Fields, is_unset, items, list, number, object, text};
 
-/// Returns true if the type has cluster IPs, or `None` instead.
+/// Returns true if services of this type have cluster IPs, or are headless.
 pub fn has_cluster_ip(spec: &Fields) -> bool {
     matches!(
         text(spec, "type"),
@@ -13,7 +13,7 @@ pub fn has_cluster_ip(spec: &Fields) -> bool {
     )
 }
 
-/// Returns true if the ports have node ports.
+/// Returns true if the ports of the service have node ports.
 pub(crate) fn has_node_ports(spec: &Fields) -> bool {
     let allocated = spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
     match text(spec, "type") {
@@ -37,7 +37,7 @@ pub fn is_external(spec: &Fields) -> bool {
     }
 }
 
-/// Sets `clusterIP` and `clusterIPs` from each other.
+/// Sets the absent one of `clusterIP` and `clusterIPs` from the other.
 pub fn pair_addresses(spec: &mut Fields) {
     let first = list(spec, "clusterIPs").first().and_then(Value::as_str);
     match (text(spec, "clusterIP"), first) {
@@ -55,7 +55,7 @@ pub fn pair_addresses(spec: &mut Fields) {
 }
 
 /// Returns true for a service without a selector whose cluster IP is `None`: a user writes its endpoints.
-pub(crate) fn is_foreign(spec: &Fields) -> bool {
+pub(crate) fn is_headless_without_selector(spec: &Fields) -> bool {
     text(spec, "clusterIP") == "None" && object(spec, "selector").is_none_or(Fields::is_empty)
 }
 
@@ -67,7 +67,7 @@ pub fn patch_allocated_values(old: &Fields, new: &mut Fields) {
     ) else {
         return;
     };
-    follow_change(old, new);
+    sync_cluster_ips(old, new);
     drop_type_dependent_fields(old, new);
     if has_cluster_ip(old) && has_cluster_ip(new) {
         if is_unset(new, "clusterIP") && list(new, "clusterIPs").is_empty() {
@@ -106,8 +106,8 @@ pub fn patch_allocated_values(old: &Fields, new: &mut Fields) {
     pair_addresses(new);
 }
 
-/// Updates `clusterIPs` if a client has changed only `clusterIP`: the client means both.
-fn follow_change(old: &Fields, new: &mut Fields) {
+/// Updates `clusterIPs` if a client has changed only `clusterIP`, as upstream.
+fn sync_cluster_ips(old: &Fields, new: &mut Fields) {
     let single = (text(old, "clusterIP"), text(new, "clusterIP"));
     let same_list = list(old, "clusterIPs") == list(new, "clusterIPs");
     if single.0 == single.1 || !same_list || list(old, "clusterIPs").is_empty() {
@@ -144,8 +144,8 @@ fn drop_type_dependent_fields(old: &Fields, new: &mut Fields) {
     if has_health_port(old) && !has_health_port(new) && same("healthCheckNodePort", new) {
         new.remove("healthCheckNodePort");
     }
-    let balanced = |spec: &Fields| text(spec, "type") == "LoadBalancer";
-    if balanced(old) && !balanced(new) {
+    let is_load_balancer = |spec: &Fields| text(spec, "type") == "LoadBalancer";
+    if is_load_balancer(old) && !is_load_balancer(new) {
         for member in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
             if same(member, new) {
                 new.remove(member);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn update_keeps_allocated_values_that_it_omits() {
+    fn update_retains_allocated_values_that_it_omits() {
         let old = json!({
             "type": "NodePort", "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"],
             "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",

@@ -1,4 +1,4 @@
-//! `ServiceStrategy`: the strategy of services, whose allocator it is too.
+//! `ServiceStrategy`: the strategy of services, and the allocator of their addresses and node ports.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -95,8 +95,8 @@ impl Allocator for ServiceStrategy {
         service: &Value,
         error: Option<&ApiError>,
     ) {
-        // Storage may have stored the object, which then uses its claims. If not, another service takes them over
-        // later.
+        // Storage may have stored the object, which then uses its claims. If it has not, another service can take over
+        // the claims later.
         if let Some(ApiError::Storage(StorageError::Unavailable(_))) = error {
             return;
         }
@@ -122,7 +122,7 @@ impl Allocator for ServiceStrategy {
         states: [&Value; 2],
     ) {
         for state in states {
-            // No later write can use these values.
+            // The service is deleted, so holds of any revision are ignored.
             let end = ResourceVersion::new(u64::MAX);
             release(storage, owner, None, &[], state, end).await;
             if states[0]["spec"] == states[1]["spec"] {

@@ -29,11 +29,11 @@ type Polled<F> = (
 );
 
 impl Tasks {
-    /// Runs `future` with each of its polls on a thread for blocking work. A poll takes one of `permits`, which bound the
-    /// processors that such work uses; while the future waits it has none. A panic of the future is propagated to the
+    /// Runs `future`, with each of its polls on a thread for blocking work. A poll holds one of `permits`, which limit the
+    /// number of processors that such work uses; a future that waits holds none. A panic of the future is propagated to the
     /// caller and does not count as a failure of the group.
     ///
-    /// If this is dropped, the future is dropped after its present poll.
+    /// If the returned future is dropped, `future` is dropped after its current poll.
     pub async fn run_on_blocking_threads<F>(
         &self,
         name: &'static str,

@@ -1,4 +1,4 @@
-//! Task groups: the only module that spawns. A task has a name, a group and a cancellation token;
+//! Task groups: the only crate that spawns tasks. A task has a name, a group and a cancellation token;
 //! draining a group waits for its tasks, and a panic is reported to the group.
 
 mod blocking_polls;
@@ -142,7 +142,7 @@ impl Tasks {
         first
             .ok()
             .and_then(|failed| failed.clone())
-            .expect("the sender lives in `self`, and it was waited for")
+            .expect("`self` owns the sender, and `wait_for` returned a failure")
     }
 
     /// Cancels every task of the group.

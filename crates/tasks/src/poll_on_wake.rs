@@ -34,7 +34,7 @@ pub struct PollOnWake<F> {
 pub struct WakeFlag(Arc<WakeState>);
 
 impl WakeFlag {
-    /// Has the next poll reach the future, without waking the task.
+    /// Makes the next poll reach the future, without waking the task.
     pub fn mark(&self) {
         self.0.woken.store(true, Ordering::Release);
     }
@@ -49,7 +49,7 @@ struct WakeState {
 
 impl WakeState {
     fn wake_task(&self) {
-        // In this order: the woken task finds the flag set.
+        // Set the flag before the wake, so that the woken task finds it set.
         self.woken.store(true, Ordering::Release);
         let waker = self.waker.lock().clone();
         if let Some(waker) = waker {
@@ -97,8 +97,9 @@ impl<F: Future> PollOnWake<F> {
         self.state.wake_task();
     }
 
-    /// As [`Future::poll`]. The current task is woken when the future is. A completed future is
-    /// polled again, so it must support that.
+    /// Polls the future if it was woken, as [`Future::poll`] does; otherwise returns `Pending`. A
+    /// wake of the future wakes the current task. Calls after completion poll the future again, so
+    /// it must support that.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
         let same = |waker: &Waker| waker.will_wake(cx.waker());
         if !self.waker.as_ref().is_some_and(same) {
@@ -136,11 +137,11 @@ mod tests {
     async fn future_is_polled_once_until_woken() {
         let polls = AtomicUsize::new(0);
         let mut timer = Box::pin(sleep(Duration::from_secs(5)));
-        let mut on_call = PollOnWake::new(poll_fn(|cx| {
+        let mut counted = PollOnWake::new(poll_fn(|cx| {
             polls.fetch_add(1, Ordering::Relaxed);
             timer.as_mut().poll(cx)
         }));
-        let mut next = std::pin::pin!(poll_fn(|cx| on_call.poll(cx)));
+        let mut next = std::pin::pin!(poll_fn(|cx| counted.poll(cx)));
         for _ in 0..100 {
             assert!(poll!(next.as_mut()).is_pending());
         }
