@@ -27,8 +27,8 @@ pub trait Allocator: Send + Sync {
         dry_run: bool,
     ) -> Result<(), ApiError>;
 
-    /// Releases what `write` reserved for `object`. The write has not stored `object` in place of `old`, because of
-    /// `error`.
+    /// Releases the values that `write` reserved for `object`, and that `old` does not have. The write has not stored
+    /// `object`, because of `error`, or because of a conflict if that is `None`.
     async fn release_unstored(
         &self,
         storage: &dyn Storage,

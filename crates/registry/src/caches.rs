@@ -17,7 +17,7 @@ use watchet_metrics::Metrics;
 use watchet_storage::{Metered, Storage};
 use watchet_tasks::Tasks;
 
-/// The table of the served resources and their caches, by storage prefix, because resources that share one share a cache.
+/// The table of the served resources, and their caches by storage prefix. Resources with the same prefix share a cache.
 #[derive(Debug)]
 pub(crate) struct Caches {
     storage: Arc<dyn Storage>,
@@ -30,7 +30,7 @@ pub(crate) struct Caches {
     started: ArcSwap<HashMap<String, Arc<Started>>>,
     /// The storage, with metrics for the resource of each prefix.
     stores: ArcSwap<HashMap<String, Arc<Metered>>>,
-    /// The lock that is held while one of the maps is replaced.
+    /// Locked while one of the maps is replaced.
     changing: Mutex<()>,
 }
 
@@ -43,13 +43,13 @@ struct Started {
     cacher: Arc<Cacher>,
     /// The columns of its resource in the present table.
     columns: Arc<ColumnSet>,
-    /// Applies today's schema to stored objects.
+    /// Applies the current schema to stored objects.
     transform: Option<Arc<dyn StoredTransform>>,
     tasks: Tasks,
 }
 
 impl Started {
-    /// Returns true if a cache that starts for `owner` would be the same.
+    /// Returns true if this cache has the fields and the schema of `owner`, so that it can be retained.
     fn fits(&self, owner: &Resource) -> bool {
         has_same_fields(&self.columns, &owner.columns) && self.has_transform_of(owner)
     }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::guaranteed_update::{Change, Decide, Written};
+use super::guaranteed_update::{Change, Decide, WriteOutcome};
 use super::location::ObjectLocation;
 use super::registry::Registry;
 use super::resource::Resource;
@@ -94,15 +94,15 @@ async fn run(
         .guaranteed_write(&location, dry_run, &mut write)
         .await?;
     if resource.strategy.rules().is_namespaces && !dry_run {
-        let (Written::Deleted(object) | Written::Stored(object)) = &written;
+        let (WriteOutcome::Deleted(object) | WriteOutcome::Stored(object)) = &written;
         namespaces::record_deletion(registry, object)?;
     }
     Ok(match written {
-        Written::Deleted(object) if resource.strategy.rules().returns_deleted_object => {
+        WriteOutcome::Deleted(object) if resource.strategy.rules().returns_deleted_object => {
             Deleted::LastState(object)
         }
-        Written::Deleted(object) => Deleted::Immediately(object),
-        Written::Stored(object) => Deleted::Pending(object),
+        WriteOutcome::Deleted(object) => Deleted::Immediately(object),
+        WriteOutcome::Stored(object) => Deleted::Pending(object),
     })
 }
 

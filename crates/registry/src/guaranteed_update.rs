@@ -34,14 +34,14 @@ pub enum Change {
 
 /// The result of a write.
 #[derive(Debug, Clone)]
-pub enum Written {
+pub enum WriteOutcome {
     /// The object as it is stored.
     Stored(Arc<Object>),
     /// The last state of the deleted object.
     Deleted(Arc<Object>),
 }
 
-impl Written {
+impl WriteOutcome {
     /// Returns the object, stored or deleted.
     pub fn into_object(self) -> Arc<Object> {
         match self {
@@ -79,7 +79,7 @@ impl Registry {
         location: &ObjectLocation,
         dry_run: bool,
         write: &mut impl Decide,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<WriteOutcome, ApiError> {
         let deadline = Instant::now() + WRITE_DEADLINE;
         let mut current = match self.suggested(location).await {
             Some(current) => Some(current),
@@ -88,17 +88,18 @@ impl Registry {
         loop {
             if Instant::now() >= deadline {
                 return Err(ApiError::Timeout(format!(
-                    "the write of {} {:?} met a newer version each time for {WRITE_DEADLINE:?}",
+                    "the write of {} {:?} conflicted with other writes for {WRITE_DEADLINE:?}: try again",
                     location.resource.qualified(),
                     location.name
                 )));
             }
             let decided = write.decide(current.as_ref()).await;
-            // A suggestion may be out of date: it neither refuses nor ends a write by itself.
+            // A suggestion may be stale. It does not suffice to reject a write, to skip it as unchanged, or to finish a
+            // deletion: these are decided again on the object in storage.
             let is_conclusive = match &decided {
                 Ok(Change::Put(value)) => current.as_ref().is_some_and(|c| !c.is_stored_as(value)),
                 Ok(Change::Delete(_)) => true,
-                // No later state is checked, so this one has to be in storage.
+                // `finish` does not check later states, so this state must be from storage.
                 Ok(Change::Finish(_)) | Err(_) => false,
             };
             let is_fresh = current.as_ref().is_none_or(|current| current.is_fresh);
@@ -124,12 +125,12 @@ impl Registry {
                 {
                     let object =
                         self.unstored_response(location, &value, at.unwrap_or_default())?;
-                    return Ok(Written::Stored(object));
+                    return Ok(WriteOutcome::Stored(object));
                 }
                 Change::Delete(value) | Change::Finish(value) if dry_run => {
                     let object =
                         self.unstored_response(location, &value, at.unwrap_or_default())?;
-                    return Ok(Written::Deleted(object));
+                    return Ok(WriteOutcome::Deleted(object));
                 }
                 Change::Finish(value) => {
                     let current = current.ok_or_else(|| location.not_found())?;
@@ -141,7 +142,7 @@ impl Registry {
                     if raw.is_some_and(|raw| raw == converted.as_ref().unwrap_or(&value)) {
                         let object =
                             self.unstored_response(location, &value, at.unwrap_or_default())?;
-                        return Ok(Written::Stored(object));
+                        return Ok(WriteOutcome::Stored(object));
                     }
                     let mut value = converted.unwrap_or(value);
                     let expect = at.map_or(Expect::Absent, Expect::At);
@@ -155,7 +156,7 @@ impl Registry {
                         self.release_replaced(location, current.as_ref(), &value, at)
                             .await;
                         let response = self.write_response(location, stored, &value, at).await?;
-                        return Ok(Written::Stored(response));
+                        return Ok(WriteOutcome::Stored(response));
                     }
                     let error = put.as_ref().err();
                     self.release_unstored(
@@ -177,7 +178,7 @@ impl Registry {
                         self.after_store(&location.resource, at).await;
                         self.release_deleted(location, [&value, before]).await;
                         let object = self.unstored_response(location, &value, at)?;
-                        return Ok(Written::Deleted(object));
+                        return Ok(WriteOutcome::Deleted(object));
                     }
                     self.release_unstored(
                         location,
@@ -192,7 +193,7 @@ impl Registry {
             };
             current = match outcome {
                 Outcome::Refused(Some(stored)) => Some(current_of(location, &stored).await?),
-                // A refused put of an absent key does not return the value that is there.
+                // A failed put that expects an absent key does not return the existing value.
                 _ if at.is_none() => self.find_stored(location).await?,
                 _ => None,
             };
@@ -207,7 +208,7 @@ impl Registry {
         location: &ObjectLocation,
         decided_on: &Current,
         value: &Value,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<WriteOutcome, ApiError> {
         let store = self.store(&location.resource);
         let uid = metadata::text(&decided_on.value, "uid");
         let mut expect = decided_on.at;
@@ -217,7 +218,7 @@ impl Registry {
                     self.after_store(&location.resource, at).await;
                     self.release_deleted(location, [value, &decided_on.value])
                         .await;
-                    return Ok(Written::Deleted(
+                    return Ok(WriteOutcome::Deleted(
                         self.unstored_response(location, value, at)?,
                     ));
                 }
@@ -226,7 +227,7 @@ impl Registry {
                 }
                 Outcome::Refused(_) => {
                     let object = self.unstored_response(location, value, decided_on.at)?;
-                    return Ok(Written::Deleted(object));
+                    return Ok(WriteOutcome::Deleted(object));
                 }
             }
         }

@@ -74,7 +74,7 @@ pub use causes::Causes;
 pub use delete::decide as decide_delete;
 pub use error::ApiError;
 pub use field_validation::{StrictDecodingError, judge};
-pub use guaranteed_update::{Change, Decide, WRITE_DEADLINE, Written};
+pub use guaranteed_update::{Change, Decide, WRITE_DEADLINE, WriteOutcome};
 pub use location::ObjectLocation;
 pub use names::path_segment_problems;
 pub use other_kind::refusal as other_kind_error;

@@ -1,4 +1,4 @@
-//! The paths of the fields that the subresource `scale` shows.
+//! The paths of the fields of an object that its subresource `scale` has.
 
 /// The paths of the fields that a Scale is made of, as lists of member names.
 #[derive(Debug, Clone, PartialEq, Eq)]
