@@ -37,7 +37,7 @@ pub struct HealthCheck {
 
 /// The most recent run of a check.
 enum Latest {
-    /// Callers wait for it. If all of them have gone, the run is dropped and the reference is dead.
+    /// Callers wait for it. Once all callers have stopped waiting, the run is dropped and this reference is dead.
     Running(WeakShared<Run>),
     /// It succeeded at this time.
     Succeeded(Instant),

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 
-/// The names of the checks that failed last time. Only changes are logged, because any client may probe as often as it
-/// likes.
+/// The names of the checks that failed last time. Only changes are logged, because clients may probe at any rate.
 #[derive(Debug, Default)]
 pub(crate) struct FailingChecks(Mutex<BTreeSet<String>>);
 

@@ -10,7 +10,7 @@ use watchet_schema::MemoryExceeded;
 pub(crate) enum InvalidProtobuf {
     #[error("it does not begin with the envelope of Kubernetes")]
     NoEnvelope,
-    #[error("it is cut short or not protobuf")]
+    #[error("it is truncated or not protobuf")]
     Malformed,
     #[error("it is nested deeper than {DEPTH_MAX} levels")]
     TooDeep,
@@ -18,7 +18,7 @@ pub(crate) enum InvalidProtobuf {
     UnknownKind { api_version: String, kind: String },
     #[error("field {field} of {message} has an unexpected wire type")]
     WireType { message: String, field: u32 },
-    #[error("field {name:?} has a bad value: {problem}")]
+    #[error("field {name:?} has an invalid value: {problem}")]
     Value { name: String, problem: String },
     #[error(transparent)]
     Memory(#[from] MemoryExceeded),
@@ -37,7 +37,7 @@ pub(crate) enum EncodeError {
 
 /// An object has a value that does not fit its field: it was written to storage by another program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{object}: field {field:?} holds a value that its type cannot: {value}")]
+#[error("{object}: field {field:?} has a value that its type cannot hold: {value}")]
 pub(crate) struct Unencodable {
     /// `namespace/name`, as far as known.
     object: String,

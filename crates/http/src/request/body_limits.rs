@@ -107,7 +107,7 @@ impl ReceivedBody {
     /// Counts `bytes` that have arrived.
     ///
     /// # Errors
-    /// 429 if the incomplete bodies of the user are too large together.
+    /// 429 if the total size of the incomplete bodies of the user is too large.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), HttpError> {
         let mut users = self.receiving.0.lock();
         let load = users.entry(self.user.clone()).or_default();

@@ -99,7 +99,7 @@ impl WatchUpgrade {
             }
         });
         let mut response = self.0.on_upgrade(async move |socket| {
-            // The receiver is gone if the server has stopped meanwhile.
+            // The receiver was dropped if the server has stopped.
             drop(opened.send(socket));
         });
         let content_type = media.watch_content_type();

@@ -191,7 +191,7 @@ impl Call {
     }
 
     /// Returns true if a create does not create an object of the resource.
-    pub(super) fn is_post(&self) -> bool {
+    pub(super) fn creates_no_object(&self) -> bool {
         self.subresource.is_some() || !self.resource.is_stored()
     }
 

@@ -16,7 +16,7 @@ pub(crate) async fn run(call: &Call, body: &RequestBody) -> Result<Response, Htt
     // has some thousand bytes.
     let response = match call.verb() {
         _ if call.needs_kubelet() => Err(call.registry().connect(&call.target()).await.into()),
-        Verb::Create if call.is_post() => Box::pin(write::post(call, body)).await,
+        Verb::Create if call.creates_no_object() => Box::pin(write::post(call, body)).await,
         Verb::Get => Box::pin(read::get(call)).await,
         Verb::List => Box::pin(read::list(call)).await,
         Verb::Watch => Box::pin(watch::watch(call)).await,

@@ -154,7 +154,7 @@ fn unencodable_values_are_reported() {
     let error = error.to_string();
     assert_eq!(
         error,
-        r#"ns/a: field "replicas" holds a value that its type cannot: "three""#
+        r#"ns/a: field "replicas" has a value that its type cannot hold: "three""#
     );
     let unknown = json!({"data": {"a": "b"}, "more": {"x": 1}, "binaryData": null});
     schema

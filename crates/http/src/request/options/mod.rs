@@ -24,7 +24,7 @@ fn bad_request(error: impl std::fmt::Display) -> HttpError {
     HttpError::BadRequest(error.to_string())
 }
 
-fn refuse(kind: &'static str, causes: Vec<StatusCause>) -> Result<(), HttpError> {
+fn reject_if_any(kind: &'static str, causes: Vec<StatusCause>) -> Result<(), HttpError> {
     if causes.is_empty() {
         Ok(())
     } else {
@@ -82,7 +82,7 @@ pub(crate) fn list_options(
     let send_initial_events = query
         .get("sendInitialEvents")
         .map(|_| query.flag("sendInitialEvents"));
-    refuse(
+    reject_if_any(
         "ListOptions",
         list_causes(query, purpose, send_initial_events.is_some()),
     )?;
@@ -193,9 +193,9 @@ fn pin_name(fields: &mut FieldSelector, name: &str) -> Result<(), HttpError> {
             });
             Ok(())
         }
-        _ => Err(HttpError::BadRequest(format!(
-            "the fieldSelector does not ask for metadata.name={name}, which the path names"
-        ))),
+        _ => Err(HttpError::BadRequest(
+            "fieldSelector metadata.name doesn't match requested name".to_owned(),
+        )),
     }
 }
 
@@ -268,7 +268,7 @@ pub(crate) fn write_options(query: &Query, purpose: WriteFor) -> Result<WriteOpt
             "may not be specified for non-apply patch",
         ));
     }
-    refuse(purpose.kind(), causes)?;
+    reject_if_any(purpose.kind(), causes)?;
     Ok(WriteOptions {
         dry_run: !dry_run.is_empty(),
         field_manager: query.text("fieldManager").unwrap_or_default().to_owned(),
@@ -304,7 +304,7 @@ pub(crate) fn delete_options(
             &["Foreground", "Background", "Orphan", "nil"],
         ));
     }
-    refuse("DeleteOptions", causes)?;
+    reject_if_any("DeleteOptions", causes)?;
     serde_json::from_value(value)
         .map_err(|error| HttpError::BadRequest(format!("invalid DeleteOptions: {error}")))
 }

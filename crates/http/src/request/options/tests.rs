@@ -150,7 +150,7 @@ fn valid_list_and_watch_options() {
     ] {
         let actual = refusal(named(clash));
         assert!(
-            actual.starts_with("400 the fieldSelector does not ask"),
+            actual.starts_with("400 fieldSelector metadata.name doesn't match"),
             "{clash}: {actual}"
         );
     }
