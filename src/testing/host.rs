@@ -24,7 +24,7 @@ const BLOCKED_THREADS_MAX: Duration = Duration::from_secs(1);
 /// Why a server for tests could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An option is wrong.
+    /// An option is invalid.
     #[error("{0}")]
     Config(String),
     /// The directory, the certificates, the storage or the port cannot be used.
@@ -132,7 +132,7 @@ impl Host {
     /// Drains the server and waits for the end of the thread.
     pub(super) async fn stop(mut self) -> Result<(), StopError> {
         if let Some(stop) = self.stop.take() {
-            // The receiver is gone if the server has failed; the thread returns the error.
+            // The receiver was dropped if the server has failed; the thread returns the error.
             let _listens = stop.send(());
         }
         // Nothing is sent: the channel is closed.

@@ -1,7 +1,7 @@
-//! A server for tests, in the test's own process: for tests of operators and controllers, in place
-//! of a cluster or of envtest's downloaded binaries. It is the complete server of `watchet serve`,
-//! including TLS and certificates, on a free port, with objects in memory; any number can run
-//! concurrently. Pass its kubeconfig to the client under test.
+//! A server in the process of a test, for tests of operators and controllers. It replaces a cluster
+//! or envtest's downloaded binaries. It is the complete server of `watchet serve`,
+//! with TLS and certificates, on a free port, and stores objects in memory. Any number of servers can
+//! run concurrently. Pass its kubeconfig to the client under test.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

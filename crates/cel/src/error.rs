@@ -14,7 +14,7 @@ pub enum CompileError {
     #[error("{0}")]
     Check(String),
     /// The compiler panicked.
-    #[error("the compiler gave up on it")]
+    #[error("the compiler failed")]
     Panicked,
 }
 

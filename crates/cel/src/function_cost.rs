@@ -20,7 +20,7 @@ const AUTOMATON_BYTES_MAX: usize = 1 << 20;
 const WORK_PER_STEP: usize = 8;
 /// The size of an element of a list or of a short string, besides its text.
 const ELEMENT_BYTES: usize = 48;
-/// The most digits of a number with the verbs of `format`, without those that a precision adds.
+/// The maximum number of digits that a verb of `format` prints, without those that a precision adds.
 const DIGITS_MAX: usize = 330;
 
 /// The cost of a call by the sizes of its operands.
@@ -38,15 +38,15 @@ pub(crate) enum Cost {
     Search,
     /// Compiles the second operand to an automaton and runs it on the first.
     Regex,
-    /// The same, for all matches; there can be one before each character.
+    /// As `Regex`, for all matches; there can be one before each character.
     FindAll,
-    /// Makes a list of as many elements as the operand says.
+    /// Creates a list whose length is the operand.
     Range,
     /// Replaces the second operand by the third in the first.
     Replace,
     /// Joins the elements of the first operand with the second between them.
     Join,
-    /// Formats the elements of the second operand as the first says.
+    /// Formats the elements of the second operand by the format string in the first.
     Format,
     /// Splits the first operand at the second.
     Split,
@@ -62,7 +62,7 @@ impl OperandSizes {
     /// Adds the next operand.
     ///
     /// # Errors
-    /// The operands are too large together.
+    /// The total size of the operands is too large.
     pub(crate) fn add(&mut self, operand: &CelValue) -> Result<(), ExecutionError> {
         self.0.push(values::size(operand, SIZE_MAX));
         match self.0.iter().sum::<usize>() <= SIZE_MAX {
@@ -79,7 +79,7 @@ impl OperandSizes {
     }
 }
 
-/// What a call does besides reading its operands once.
+/// The cost of a call in addition to reading its operands once: its work, and the size of its result.
 #[derive(Default)]
 struct Demand {
     work: usize,
@@ -87,7 +87,7 @@ struct Demand {
 }
 
 impl Cost {
-    /// Checks that a call with these operands, of which a method's target is the first, is within the limits.
+    /// Checks that a call with these operands is within the limits. The target of a method is the first operand.
     ///
     /// # Errors
     /// The cost limit is exceeded.
@@ -190,14 +190,14 @@ fn regex_work(text: &str, pattern: &str) -> Result<usize, ExecutionError> {
         Err(error) if error.size_limit().is_some() => {
             return Err(exceeded("a regular expression is too large"));
         }
-        // The function reports it.
+        // The function reports the invalid expression.
         Err(_) => return Ok(0),
     };
     let steps = text.len().saturating_mul(automaton.states().len());
     Ok(steps.saturating_mul(WORK_PER_STEP))
 }
 
-/// Returns the maximum number of characters of the numbers in `format`, for each of whose verbs one can be printed.
+/// Returns the maximum number of characters that the verbs of `format` print, if each prints a number.
 fn formatted_digits(format: &str) -> usize {
     let verbs = format.split('%').skip(1).map(|verb| {
         let precision = verb.strip_prefix('.').unwrap_or_default();

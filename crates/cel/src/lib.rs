@@ -7,8 +7,8 @@
 //! stack of sufficient size. Its evaluation is bounded in one of two ways:
 //!
 //! - [`Program::compile`] instruments the expression. Its evaluation counts the steps of comprehensions, the
-//!   bytes of new values and the time against a [`Budget`]: nested folds multiply, and a string can be doubled
-//!   repeatedly.
+//!   bytes of new values and the time against a [`Budget`], because nested comprehensions multiply their steps, and
+//!   repeated concatenation doubles a string.
 //! - [`Program::parse`] leaves the expression unchanged. Before each evaluation the caller computes an upper bound of
 //!   its cost with [`estimate_cost`].
 //!

@@ -49,7 +49,7 @@ pub enum ParseError {
     #[error("it has more than {0} operators and brackets")]
     TooManyOperators(usize),
     /// The parser panicked, or its thread cannot be created.
-    #[error("the parser gave up on it: {0}")]
+    #[error("the parser failed: {0}")]
     Failed(String),
     /// The text is not an expression.
     #[error("{0}")]
@@ -59,7 +59,7 @@ pub enum ParseError {
 /// Parses `text` on a thread whose stack is large enough for it.
 ///
 /// # Errors
-/// The text exceeds the limits of `syntax` or is no expression, the thread cannot be created, or the parser
+/// The text exceeds the limits of `syntax` or is not an expression, the thread cannot be created, or the parser
 /// panicked. The text of an error has at most a few kilobytes.
 pub fn parse(text: &str, syntax: &Syntax) -> Result<IdedExpr, ParseError> {
     if text.len() > EXPRESSION_BYTES_MAX {

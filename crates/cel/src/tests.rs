@@ -118,7 +118,7 @@ fn evaluations_are_bounded() {
         "object.many.map(x, object.many).map(x, object.many).size() > 0",
         Err(exceeded),
     );
-    // It allocated terabytes, which ends the process.
+    // This expression allocated terabytes, which ended the process.
     check("lists.range(100000000000).size() > 0", Err(exceeded));
     check(
         "lists.range(1000).distinct().size() == 1000",

@@ -14,7 +14,7 @@ use serde_json::{Number, Value};
 use crate::escaping::{escape, is_reserved};
 use crate::messages::is_message_type_key;
 
-/// The declared type of a JSON value: what the conversion needs of it.
+/// The properties of a declared type that the conversion of a JSON value uses.
 pub trait TypeDeclaration {
     /// Returns true for the type `number`, whose integers are converted to doubles.
     fn is_number(&self) -> bool;

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_one_slash_is_refused() {
+    fn key_with_two_slashes_is_rejected() {
         let error = split_key("a/b/c").unwrap_err();
         assert_eq!(error.to_string(), "unexpected key format: \"a/b/c\"");
         assert_eq!(split_key("a/b"), Ok((Some("a"), "b")));

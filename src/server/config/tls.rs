@@ -11,7 +11,7 @@ use crate::server::config::setting_value::ConfigError;
 /// The TLS versions and cipher suites of the HTTPS port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) struct TlsParameters {
-    /// Whether TLS 1.2 is allowed, beside TLS 1.3.
+    /// Whether TLS 1.2 is allowed, in addition to TLS 1.3.
     allows_tls12: bool,
     /// The allowed cipher suites of TLS 1.2; empty for all. Those of TLS 1.3 are not configurable, as in Go.
     tls12_suites: Vec<CipherSuite>,

@@ -66,7 +66,7 @@ async fn a_finished_job_is_deleted_after_its_ttl() {
     fixture.wait_until_deleted("/pods/default/p").await;
     let took = now.duration_until(jiff::Timestamp::now());
     assert!(took.as_millis() >= 900, "{took:?}");
-    // Older than the deleted one by then.
+    // This job is older than the deleted one, so the controller has processed it.
     assert!(fixture.stored("/jobs/default/unfinished").await.is_some());
 }
 
@@ -99,7 +99,7 @@ async fn an_attributes_class_is_deleted_after_the_volumes_and_claims_that_name_i
             .delete(&format!("persistentvolumeclaims/{claim}"))
             .await;
     }
-    // The deletion of the claim `c`, which is earlier, has then been followed as well.
+    // The controller processes events in order, so it has also processed the earlier deletion of the claim `c`.
     fixture.wait_until_deleted(&silver).await;
     assert!(
         fixture.stored(&gold).await.is_some(),

@@ -105,7 +105,7 @@ pub(in crate::server) async fn accept(
             let Some(slot) = connections.slot(&stop).await else {
                 return Ok(None);
             };
-            // Without TLS there is no handshake that would cost anything.
+            // Without TLS there is no handshake to limit.
             let permit = match &tls {
                 Some(_) => Some(handshakes.permit().await),
                 None => None,
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_in_use_is_named() {
+    async fn error_of_a_port_in_use_has_flag_and_address() {
         let first = bind("--secure-port", "127.0.0.1:0".parse().unwrap()).unwrap();
         let address = first.local_addr().unwrap();
         let error = bind("--secure-port", address).unwrap_err().to_string();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_foreign_address_is_named() {
+    async fn error_of_an_address_of_another_host_has_the_address() {
         let error = bind("--secure-port", "192.0.2.1:0".parse().unwrap()).unwrap_err();
         let error = error.to_string();
         assert!(error.starts_with("--bind-address 192.0.2.1"), "{error}");

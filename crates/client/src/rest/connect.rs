@@ -168,8 +168,8 @@ impl Pools {
     }
 
     /// Forces a re-read of certificate files after a failed request, in case they were rotated.
-    pub(super) fn suspect(&self) {
-        self.sources.suspect();
+    pub(super) fn force_read(&self) {
+        self.sources.force_read();
     }
 
     /// Returns a pool with a free stream, and the reservation.

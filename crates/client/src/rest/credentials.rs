@@ -101,8 +101,8 @@ impl Credentials {
     }
 
     /// Discards credentials that the server rejected, so that the next request gets new ones.
-    /// Credentials that have replaced them meanwhile are kept.
-    pub(super) fn refused(&self, shown: &UsedCredentials) {
+    /// Newer credentials, which have replaced these concurrently, are retained.
+    pub(super) fn discard(&self, shown: &UsedCredentials) {
         let Some(shown) = &shown.0 else { return };
         match &self.source {
             None => {}
@@ -112,7 +112,7 @@ impl Credentials {
                     |(header, _): &mut (HeaderValue, _)| Some(&*header) == shown.header.as_ref();
                 drop(last.take_if(is_meant));
             }
-            Some(Source::Exec(program)) => program.refused(shown),
+            Some(Source::Exec(program)) => program.discard(shown),
         }
     }
 }
@@ -207,11 +207,11 @@ mod tests {
         std::fs::write(&path, "three").unwrap();
         let mut headers = HeaderMap::new();
         let two = credentials.add(&mut headers).await.unwrap();
-        credentials.refused(&two);
+        credentials.discard(&two);
         assert_eq!(header(&credentials).await.unwrap(), "Bearer three");
         // The late response to a request with the old token.
         std::fs::write(&path, "four").unwrap();
-        credentials.refused(&two);
+        credentials.discard(&two);
         assert_eq!(header(&credentials).await.unwrap(), "Bearer three");
         std::fs::write(&path, "three").unwrap();
         std::fs::remove_file(&path).unwrap();

@@ -83,7 +83,7 @@ impl ExecSource {
     }
 
     /// Discards credentials that the server rejected.
-    pub(super) fn refused(&self, shown: &IssuedCredentials) {
+    pub(super) fn discard(&self, shown: &IssuedCredentials) {
         drop(self.last.lock().take_if(|last| last == shown));
     }
 
@@ -204,10 +204,10 @@ mod tests {
             ("Bearer from-env-1", "Bearer from-env-1")
         );
         let first = token.issued().await.unwrap();
-        token.refused(&first);
+        token.discard(&first);
         assert_eq!(authorization_header(&token).await, "Bearer from-env-2");
         // The late response to a request with the old token does not discard the new one.
-        token.refused(&first);
+        token.discard(&first);
         assert_eq!(authorization_header(&token).await, "Bearer from-env-2");
         let past = r#","expirationTimestamp":"2020-01-01T00:00:00Z""#;
         let short = plugin(&counting(&runs, past));

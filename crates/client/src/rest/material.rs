@@ -101,7 +101,7 @@ impl Sources {
     }
 
     /// Forces the next read after a failure that old files may have caused.
-    pub(super) fn suspect(&self) {
+    pub(super) fn force_read(&self) {
         *self.read.lock() = None;
     }
 
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(again.authority.unwrap(), b"two");
         std::fs::remove_file(&path).unwrap();
         assert_eq!(sources.read_again().await, None);
-        sources.suspect();
+        sources.force_read();
         assert!(sources.read_again().await.unwrap().is_err());
         assert_eq!(sources.read_again().await, None, "read just now");
     }
@@ -158,7 +158,7 @@ mod tests {
             certificate_authority: Some(Pem::Text(b"one".to_vec())),
             ..RestConfig::new("https://a")
         });
-        sources.suspect();
+        sources.force_read();
         assert_eq!(sources.read_again().await, None);
     }
 }

@@ -169,28 +169,28 @@ impl RestClient {
     /// # Errors
     /// The URL, a certificate, a key, the token or the proxy is invalid.
     pub fn new(config: &RestConfig) -> Result<Self, InvalidRestConfig> {
-        let refused = |detail: String| InvalidRestConfig {
+        let invalid = |detail: String| InvalidRestConfig {
             server: config.server.clone(),
             detail,
         };
         let server = config.server.trim_end_matches('/').to_owned();
         let uri: Uri = server
             .parse()
-            .map_err(|_| refused("it is not a URL".to_owned()))?;
+            .map_err(|_| invalid("it is not a URL".to_owned()))?;
         if !matches!(uri.scheme_str(), Some("https" | "http")) || uri.host().is_none() {
             let detail = "it must start with https:// or http:// and have a host";
-            return Err(refused(detail.to_owned()));
+            return Err(invalid(detail.to_owned()));
         }
         let user_agent = HeaderValue::try_from(&config.user_agent)
-            .map_err(|_| refused("the user agent is not a valid header value".to_owned()))?;
+            .map_err(|_| invalid("the user agent is not a valid header value".to_owned()))?;
         let tasks = Tasks::new();
         let connections = tasks.token().drop_guard();
         Ok(Self {
             shared: Arc::new(Shared {
-                pools: Pools::new(config, tasks).map_err(&refused)?,
+                pools: Pools::new(config, tasks).map_err(&invalid)?,
                 server,
                 namespace: config.namespace.clone(),
-                credentials: Credentials::new(config).map_err(&refused)?,
+                credentials: Credentials::new(config).map_err(&invalid)?,
                 user_agent,
                 timeout: config.timeout.min(FOREVER),
                 _connections: connections,
@@ -239,7 +239,7 @@ impl RestClient {
         let (pool, permit) = self.shared.pools.acquire();
         let response = timeout_at(deadline, pool.request(request)).await;
         let response = response.map_err(|_| self.late())?.map_err(|error| {
-            self.shared.pools.suspect();
+            self.shared.pools.force_read();
             RestError::from_client(&self.shared.server, &error)
         })?;
         let (status, headers, body) = self.opened(response, permit);
@@ -247,8 +247,8 @@ impl RestClient {
             return Ok(body);
         }
         if status == StatusCode::UNAUTHORIZED {
-            self.shared.credentials.refused(&shown);
-            self.shared.pools.suspect();
+            self.shared.credentials.discard(&shown);
+            self.shared.pools.force_read();
         }
         let body = timeout_at(deadline, body.whole(FAILURE_BYTES_MAX)).await;
         let body = body.map_err(|_| self.late())??;

@@ -18,7 +18,7 @@ pub enum Pem {
     /// Fixed PEM data.
     Text(Vec<u8>),
     /// A file that may be rotated: it is read again every minute and after a failed request.
-    /// Existing connections are kept for requests in progress; new requests use new connections.
+    /// Existing connections continue for requests in progress; new requests use new connections.
     File(PathBuf),
 }
 

@@ -111,7 +111,7 @@ type OnDelete<T> = Box<dyn FnMut(Deleted<T>) + Send>;
 ///     .on_add(|pod, is_in_initial_list| {
 ///         println!("{:?} {is_in_initial_list}", pod.metadata.name);
 ///     })
-///     .on_delete(|deleted| println!("{:?} is gone", deleted.object().metadata.name));
+///     .on_delete(|deleted| println!("{:?} was deleted", deleted.object().metadata.name));
 /// ```
 #[must_use = "a handler does nothing until it is added to an informer"]
 pub struct ResourceEventHandlerFuncs<T> {

@@ -1,5 +1,5 @@
-//! `HandlerRegistration`: a handle to observe and remove a handler. It keeps neither the handler
-//! nor its informer alive.
+//! `HandlerRegistration`: a handle to observe and remove a handler. It owns neither the handler
+//! nor its informer.
 
 use std::sync::Arc;
 

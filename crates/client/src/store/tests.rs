@@ -145,9 +145,9 @@ fn replace_rebuilds_the_indexes() {
 }
 
 proptest! {
-    /// What is found by key, what is listed, and what an index has are the same objects.
+    /// Look-ups by key, lists and indexes return the same objects.
     #[test]
-    fn an_object_is_found_in_every_way_or_in_none(
+    fn key_list_and_index_return_the_same_objects(
         steps in prop::collection::vec(("[ab]/[1-3]", 0..4_usize), 1..40),
     ) {
         let (store, mut model) = (store(), BTreeMap::new());

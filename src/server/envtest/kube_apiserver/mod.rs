@@ -27,7 +27,7 @@ const ABOUT: &str = "watchet, called as kube-apiserver: serves the Kubernetes AP
 /// The default of --cert-dir, where a missing serving certificate is created.
 const DEFAULT_CERT_DIR: &str = "/var/run/kubernetes";
 
-/// Values of --authorization-mode. Those that watchet does not have are ignored beside others.
+/// Values of --authorization-mode. Modes that watchet does not have are ignored if others are given.
 const AUTHORIZATION_MODES: &[&str] = &[
     "AlwaysAllow",
     "AlwaysDeny",

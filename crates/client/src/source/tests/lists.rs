@@ -281,7 +281,7 @@ async fn untyped_items_get_the_type_of_their_list() {
 }
 
 #[tokio::test]
-async fn an_empty_list_of_gos_is_an_empty_list() {
+async fn null_items_of_a_go_server_are_an_empty_list() {
     let body = r#"{"kind":"ConfigMapList","metadata":{"resourceVersion":"3"},"items":null}"#;
     let fake = Fake::start([Reply::new(200, body)]).await;
     assert_eq!(

@@ -42,9 +42,9 @@ impl TestObject {
 
     /// Returns a custom resource with this schema of its `spec`.
     fn custom(spec: Value) -> Self {
-        let mut world = Self::of("example.com/v1", "Thing");
-        world.serve("example.com/v1", spec);
-        world
+        let mut object = Self::of("example.com/v1", "Thing");
+        object.serve("example.com/v1", spec);
+        object
     }
 
     /// Serves this schema in this version.

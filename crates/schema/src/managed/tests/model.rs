@@ -95,14 +95,14 @@ fn body(data: &Data) -> Value {
 }
 
 /// Returns the state of the object, without the map itself.
-fn model_of(world: &TestObject) -> Model {
+fn model_of(object: &TestObject) -> Model {
     let mut model = Model::default();
     for key in KEYS {
-        if let Some(value) = world.body()["data"][key].as_str() {
+        if let Some(value) = object.body()["data"][key].as_str() {
             model.data.insert(key, value.parse().unwrap());
         }
     }
-    for entry in world.entries() {
+    for entry in object.entries() {
         let Some(name) = NAMES.iter().find(|name| entry["manager"] == **name) else {
             continue; // the manager of the map
         };
@@ -120,25 +120,25 @@ fn model_of(world: &TestObject) -> Model {
 proptest! {
     #[test]
     fn writes_equal_the_model(writes in writes()) {
-        let mut world = config_map();
+        let mut object = config_map();
         let mut model = Model::default();
         // Ensures that an object with managed fields exists.
-        world.apply("keeper", json!({"metadata": {"labels": {"kept": "yes"}}}));
+        object.apply("keeper", json!({"metadata": {"labels": {"kept": "yes"}}}));
         for (name, write) in &writes {
             match write {
                 Write::Update(data) => {
                     let mut body = body(data);
                     body["metadata"] = json!({"labels": {"kept": "yes"}});
-                    world.update(name, body);
+                    object.update(name, body);
                     model.update(name, data);
                 }
                 Write::Apply(data, force) => {
-                    let done = world.try_apply(name, body(data), *force).is_ok();
+                    let done = object.try_apply(name, body(data), *force).is_ok();
                     prop_assert_eq!(done, model.apply(name, data, *force), "{} {:?}", name, write);
                 }
             }
             model.managers.retain(|_, keys| !keys.is_empty());
-            prop_assert_eq!(&model_of(&world), &model, "after {} {:?}", name, write);
+            prop_assert_eq!(&model_of(&object), &model, "after {} {:?}", name, write);
         }
     }
 }

@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn create_owns_the_written_fields() {
-    let mut world = TestObject::of("apps/v1", "Deployment");
-    world.update(
+    let mut object = TestObject::of("apps/v1", "Deployment");
+    object.update(
         "kubectl-create",
         json!({
             "metadata": {"labels": {"app": "a"}, "uid": "u", "creationTimestamp": "t", "generation": 1},
@@ -41,77 +41,77 @@ fn create_owns_the_written_fields() {
             },
         },
     }]);
-    assert_eq!(json!(world.entries()), expected);
+    assert_eq!(json!(object.entries()), expected);
 }
 
 #[test]
 fn custom_resource_owns_all_written_fields() {
-    let mut world = TestObject::custom(json!({
+    let mut object = TestObject::custom(json!({
         "type": "object", "properties": {"a": {"type": "integer"}},
     }));
-    world.update("m", json!({"spec": {"a": 1}}));
-    assert_eq!(world.managers(), ["m Update: .spec .spec.a"]);
+    object.update("m", json!({"spec": {"a": 1}}));
+    assert_eq!(object.managers(), ["m Update: .spec .spec.a"]);
 }
 
 #[test]
 fn update_makes_its_manager_the_only_owner() {
-    let mut world = config_map();
-    world.update("a", data(&[("x", "1"), ("y", "1")]));
-    world.update("b", data(&[("x", "2"), ("y", "1"), ("z", "1")]));
+    let mut object = config_map();
+    object.update("a", data(&[("x", "1"), ("y", "1")]));
+    object.update("b", data(&[("x", "2"), ("y", "1"), ("z", "1")]));
     let expected = ["a Update: .data .data.y", "b Update: .data.x .data.z"];
-    assert_eq!(world.managers(), expected);
+    assert_eq!(object.managers(), expected);
     // Removed fields have no owner; a manager without fields has no entry.
-    world.update("c", data(&[("y", "1")]));
-    assert_eq!(world.managers(), ["a Update: .data .data.y"]);
-    assert_eq!(world.entries()[0]["time"], "1970-01-01T00:00:01Z");
+    object.update("c", data(&[("y", "1")]));
+    assert_eq!(object.managers(), ["a Update: .data .data.y"]);
+    assert_eq!(object.entries()[0]["time"], "1970-01-01T00:00:01Z");
 }
 
 #[test]
 fn equal_entries_are_merged() {
-    let mut world = config_map();
-    world.update("a", data(&[("x", "1")]));
-    world.update("a", data(&[("x", "1"), ("y", "1")]));
-    assert_eq!(world.managers(), ["a Update: .data .data.x .data.y"]);
-    assert_eq!(world.entries()[0]["time"], "1970-01-01T00:00:02Z");
+    let mut object = config_map();
+    object.update("a", data(&[("x", "1")]));
+    object.update("a", data(&[("x", "1"), ("y", "1")]));
+    assert_eq!(object.managers(), ["a Update: .data .data.x .data.y"]);
+    assert_eq!(object.entries()[0]["time"], "1970-01-01T00:00:02Z");
     // An apply and a write to a subresource have other entries.
-    world.apply("a", data(&[("x", "1")]));
-    world.subresource = Some("status");
-    world.update(
+    object.apply("a", data(&[("x", "1")]));
+    object.subresource = Some("status");
+    object.update(
         "a",
         json!({"metadata": {"annotations": {"k": "v"}}, "data": {"x": "1", "y": "1"}}),
     );
-    let managers = world.managers();
+    let managers = object.managers();
     assert_eq!(managers.len(), 3, "{managers:?}");
-    assert_eq!(world.entries()[2]["subresource"], "status");
+    assert_eq!(object.entries()[2]["subresource"], "status");
 }
 
 #[test]
 fn unchanged_update_changes_no_entry() {
-    let mut world = config_map();
-    world.update("a", data(&[("x", "1")]));
-    let before = world.object.clone();
-    world.update("b", data(&[("x", "1")]));
-    assert_eq!(world.object, before);
+    let mut object = config_map();
+    object.update("a", data(&[("x", "1")]));
+    let before = object.object.clone();
+    object.update("b", data(&[("x", "1")]));
+    assert_eq!(object.object, before);
 }
 
 #[test]
 fn update_without_managed_fields_keeps_them() {
-    let mut world = config_map();
-    world.update("a", data(&[("x", "1")]));
-    let mut object = world.full(data(&[("x", "1"), ("y", "1")]));
-    world.write("b", |live, by, types| update(live, &mut object, by, types));
-    world.object = Some(object);
+    let mut object = config_map();
+    object.update("a", data(&[("x", "1")]));
+    let mut body = object.full(data(&[("x", "1"), ("y", "1")]));
+    object.write("b", |live, by, types| update(live, &mut body, by, types));
+    object.object = Some(body);
     let expected = ["a Update: .data .data.x", "b Update: .data.y"];
-    assert_eq!(world.managers(), expected);
+    assert_eq!(object.managers(), expected);
 }
 
 /// Returns the managers after an update with these entries in the body.
 fn managers_after(entries: Value) -> Vec<String> {
-    let mut world = config_map();
-    world.update("a", data(&[("x", "1"), ("y", "1")]));
+    let mut object = config_map();
+    object.update("a", data(&[("x", "1"), ("y", "1")]));
     let mut body = data(&[("x", "2"), ("y", "1")]);
     body["metadata"] = json!({"managedFields": entries});
-    world.update("b", body).managers()
+    object.update("b", body).managers()
 }
 
 #[test]
@@ -153,9 +153,9 @@ fn clients_can_set_entries() {
 
 #[test]
 fn undecodable_entries_are_reported() {
-    let mut world = config_map();
-    world.update("a", data(&[("x", "1")]));
-    let mut object = world.object.take().unwrap();
+    let mut object = config_map();
+    object.update("a", data(&[("x", "1")]));
+    let mut object = object.object.take().unwrap();
     assert_eq!(decode_error(&object), None);
     object["metadata"]["managedFields"][0]["operation"] = "Delete".into();
     let problem = decode_error(&object).unwrap();
@@ -171,24 +171,24 @@ fn undecodable_entries_are_reported() {
 
 #[test]
 fn subresource_write_ignores_entries_in_the_body() {
-    let mut world = config_map();
-    world.update("a", data(&[("x", "1")]));
-    world.subresource = Some("status");
-    world.update(
+    let mut object = config_map();
+    object.update("a", data(&[("x", "1")]));
+    object.subresource = Some("status");
+    object.update(
         "b",
         json!({"metadata": {"managedFields": []}, "data": {"x": "1"}}),
     );
-    assert_eq!(world.managers(), ["a Update: .data .data.x"]);
+    assert_eq!(object.managers(), ["a Update: .data .data.x"]);
 }
 
 #[test]
 fn update_does_not_start_tracking() {
-    let mut world = config_map();
-    world.object = Some(world.full(data(&[("x", "1")])));
-    world.update("a", data(&[("x", "2")]));
-    assert!(world.entries().is_empty());
+    let mut object = config_map();
+    object.object = Some(object.full(data(&[("x", "1")])));
+    object.update("a", data(&[("x", "2")]));
+    assert!(object.entries().is_empty());
     assert!(
-        world.object.as_ref().unwrap()["metadata"]
+        object.object.as_ref().unwrap()["metadata"]
             .get("managedFields")
             .is_none()
     );
@@ -196,38 +196,38 @@ fn update_does_not_start_tracking() {
 
 #[test]
 fn oldest_updates_are_merged() {
-    let mut world = config_map();
+    let mut object = config_map();
     let mut pairs = Vec::new();
     let names: Vec<String> = (0..13).map(|n| format!("m{n:02}")).collect();
     for name in &names {
         pairs.push((name.as_str(), "1"));
-        world.update(name, data(&pairs));
+        object.update(name, data(&pairs));
     }
-    let managers = world.managers();
+    let managers = object.managers();
     assert_eq!(managers.len(), 10);
     assert_eq!(
         managers[0],
         "ancient-changes Update: .data .data.m00 .data.m01 .data.m02 .data.m03"
     );
-    assert_eq!(world.entries()[0]["time"], "1970-01-01T00:00:04Z");
+    assert_eq!(object.entries()[0]["time"], "1970-01-01T00:00:04Z");
     assert_eq!(managers[9], "m12 Update: .data.m12");
 }
 
 #[test]
 fn status_is_written_by_its_subresource_only() {
-    let mut world = TestObject::of("apps/v1", "Deployment");
-    world.update(
+    let mut object = TestObject::of("apps/v1", "Deployment");
+    object.update(
         "a",
         json!({"spec": {"replicas": 1}, "status": {"replicas": 1}}),
     );
-    assert_eq!(world.managers(), ["a Update: .spec.replicas"]);
-    world.subresource = Some("status");
-    world.update(
+    assert_eq!(object.managers(), ["a Update: .spec.replicas"]);
+    object.subresource = Some("status");
+    object.update(
         "b",
         json!({"spec": {"replicas": 1}, "status": {"replicas": 2}}),
     );
     let expected = ["a Update: .spec.replicas", "b Update: .status.replicas"];
-    assert_eq!(world.managers(), expected);
+    assert_eq!(object.managers(), expected);
 }
 
 #[test]
@@ -235,28 +235,28 @@ fn changes_remove_fields_of_other_versions_entries() {
     let spec = json!({"type": "object", "properties": {
         "a": {"type": "integer"}, "b": {"type": "integer"},
     }});
-    let mut world = TestObject::custom(spec.clone());
-    world.serve("example.com/v2", spec);
-    world.update("m", json!({"spec": {"a": 1, "b": 1}}));
-    world.api_version = "example.com/v2";
-    world.update("m", json!({"spec": {"a": 2, "b": 1}}));
+    let mut object = TestObject::custom(spec.clone());
+    object.serve("example.com/v2", spec);
+    object.update("m", json!({"spec": {"a": 1, "b": 1}}));
+    object.api_version = "example.com/v2";
+    object.update("m", json!({"spec": {"a": 2, "b": 1}}));
     let expected = ["m Update: .spec .spec.b", "m Update: .spec.a"];
-    assert_eq!(world.managers(), expected);
-    assert_eq!(world.entries()[1]["apiVersion"], "example.com/v2");
+    assert_eq!(object.managers(), expected);
+    assert_eq!(object.entries()[1]["apiVersion"], "example.com/v2");
     // Entries of a version that is no longer served are dropped.
-    world.custom.remove(0);
-    world.update("m", json!({"spec": {"a": 2, "b": 2}}));
-    assert_eq!(world.managers(), ["m Update: .spec.a .spec.b"]);
+    object.custom.remove(0);
+    object.update("m", json!({"spec": {"a": 2, "b": 2}}));
+    assert_eq!(object.managers(), ["m Update: .spec.a .spec.b"]);
 }
 
 #[test]
 fn incomparable_list_leaves_entries_unchanged() {
-    let mut world = TestObject::of("v1", "Pod");
+    let mut object = TestObject::of("v1", "Pod");
     let pod = |containers: Value| json!({"spec": {"containers": containers}});
-    world.update("a", pod(json!([{"name": "c"}])));
-    let before = world.managers();
-    world.update("b", pod(json!([{"image": "i"}])));
-    assert_eq!(world.managers(), before);
+    object.update("a", pod(json!([{"name": "c"}])));
+    let before = object.managers();
+    object.update("b", pod(json!([{"image": "i"}])));
+    assert_eq!(object.managers(), before);
 }
 
 /// Each entry of a body was compared with all before it, and the fields of the oldest were copied
@@ -270,21 +270,21 @@ fn many_managers_are_processed_quickly() {
         })
     };
     let begun = tokio::time::Instant::now();
-    let mut world = config_map();
+    let mut object = config_map();
     let entries: Vec<Value> = (0..40_000).map(|n| entry(n, "Update")).collect();
-    world.update(
+    object.update(
         "a",
         json!({"metadata": {"managedFields": entries}, "data": {"y": "1"}}),
     );
-    assert_eq!(world.entries().len(), 10);
+    assert_eq!(object.entries().len(), 10);
     // Appliers keep separate entries, which every later write processes.
-    let mut world = config_map();
+    let mut object = config_map();
     let entries: Vec<Value> = (0..40_000).map(|n| entry(n, "Apply")).collect();
-    world.update(
+    object.update(
         "a",
         json!({"metadata": {"managedFields": entries}, "data": {"y": "1"}}),
     );
-    assert_eq!(world.entries().len(), 40_001);
+    assert_eq!(object.entries().len(), 40_001);
     let took = begun.elapsed();
     assert!(took < std::time::Duration::from_secs(10), "{took:?}");
 }
