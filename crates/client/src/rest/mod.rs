@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
-use http::{Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
@@ -206,6 +206,28 @@ impl RestClient {
     /// Returns the default namespace.
     pub fn default_namespace(&self) -> &str {
         &self.shared.namespace
+    }
+
+    /// Posts a JSON `body` to the URL of the server itself, which is a webhook, and waits for a 2xx response, whose body is
+    /// discarded. As client-go, the request has the parameter `timeout`.
+    ///
+    /// # Errors
+    /// The server was not reached, did not respond within the timeout, or responded with a failure.
+    pub async fn post(&self, body: Bytes) -> Result<(), RestError> {
+        let deadline = Instant::now() + self.shared.timeout;
+        let authority = self.shared.server.split_once("://");
+        let has_path = authority.is_some_and(|(_, rest)| rest.contains('/'));
+        let path = Path::new(if has_path { "" } else { "/" });
+        let seconds = self.shared.timeout.as_secs_f64().ceil();
+        let path = path.query("timeout", format_args!("{seconds}s"));
+        let call = Call {
+            method: Method::POST,
+            body,
+            ..Call::get(&path)
+        };
+        let response = self.open_until(call, deadline).await?;
+        let body = timeout_at(deadline, response.whole(FAILURE_BYTES_MAX)).await;
+        body.map_err(|_| self.late())?.map(drop)
     }
 
     /// Sends a request and returns the response's body as a stream; only the head has a timeout.

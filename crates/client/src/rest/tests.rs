@@ -428,3 +428,31 @@ async fn legacy_discovery() {
     let expected = ["GET /api", "GET /api/v1", "GET /apis", "GET /apis/ex.io/v1"];
     assert_eq!(fake.lines(), expected);
 }
+
+#[tokio::test]
+async fn a_post_is_sent_to_the_url_of_the_server() {
+    let accepted = || Reply::new(200, "ignored");
+    let fake = Fake::start([accepted(), accepted(), Reply::failure(503, "x")]).await;
+    let url = fake.client().server().to_owned();
+    let client = |path: &str| {
+        RestClient::new(&RestConfig {
+            timeout: Duration::from_millis(29_500),
+            ..RestConfig::new(format!("{url}{path}"))
+        })
+        .unwrap()
+    };
+    client("").post(Bytes::from("{}")).await.unwrap();
+    client("/hook/").post(Bytes::from("{}")).await.unwrap();
+    let error = client("/hook").post(Bytes::from("{}")).await.unwrap_err();
+    assert_eq!(error.code(), Some(503));
+    let lines = [
+        "POST /?timeout=30s",
+        "POST /hook?timeout=30s",
+        "POST /hook?timeout=30s",
+    ];
+    assert_eq!(fake.lines(), lines);
+    assert_eq!(
+        fake.requests()[1].header("content-type"),
+        "application/json"
+    );
+}
