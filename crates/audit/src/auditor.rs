@@ -1,75 +1,57 @@
-//! `Auditor`: evaluates the policy and writes events to the log.
+//! `Auditor`: evaluates the policy and passes events to the backends.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::time::Instant;
-
+use crate::delivery::{Delivery, Mode};
 use crate::event::Event;
-use crate::log_file::{LogFile, Rotation};
+use crate::log_backend::{LogBackend, LogOptions};
 use crate::policy::{AuditConfig, Policy, RequestAttributes};
-use crate::queue::Queue;
+use crate::truncate::Truncate;
+use crate::webhook::{WebhookBackend, WebhookOptions};
+use watchet_client::RestClient;
 use watchet_metrics::{AuditMetrics, Metrics};
 use watchet_tasks::Tasks;
-
-/// The time that an event waits for others, which are written together with it. A crash loses the events of this time.
-pub const BATCH_DELAY: Duration = Duration::from_millis(100);
-
-/// The minimum time between two log messages about failed writes.
-const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
-
-/// When events are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// By a task, together with other events: requests never wait. Events are dropped while too many wait.
-    Batch,
-    /// Before the request continues.
-    Blocking,
-}
 
 /// Records the requests that the policy selects.
 #[derive(Debug)]
 pub struct Auditor {
     policy: Policy,
-    mode: Mode,
-    queue: Queue,
-    writer: Mutex<Writer>,
+    log: Option<Arc<LogBackend>>,
+    webhook: Option<Arc<WebhookBackend>>,
+    tasks: Tasks,
     metrics: Arc<Metrics>,
 }
 
-#[derive(Debug)]
-struct Writer {
-    file: LogFile,
-    /// The last message about failed writes.
-    complained: Option<Instant>,
-}
-
 impl Auditor {
-    /// Opens the log at `path`; `-` is stdout. In mode [`Mode::Batch`] nothing is written until [`Self::run`] runs.
+    /// Creates an auditor without a backend.
+    pub fn new(policy: Policy, metrics: Arc<Metrics>) -> Self {
+        Self {
+            policy,
+            log: None,
+            webhook: None,
+            tasks: Tasks::new(),
+            metrics,
+        }
+    }
+
+    /// Adds the log.
     ///
     /// # Errors
     /// The log cannot be opened.
-    pub fn open(
-        policy: Policy,
-        path: &Path,
-        rotation: Rotation,
-        mode: Mode,
-        metrics: Arc<Metrics>,
-    ) -> io::Result<Self> {
-        let writer = Mutex::new(Writer {
-            file: LogFile::open(path, rotation)?,
-            complained: None,
-        });
-        Ok(Self {
-            policy,
-            mode,
-            queue: Queue::default(),
-            writer,
-            metrics,
-        })
+    pub fn with_log(mut self, options: &LogOptions) -> io::Result<Self> {
+        let (tasks, metrics) = (self.tasks.clone(), Arc::clone(&self.metrics));
+        self.log = Some(Arc::new(LogBackend::open(options, tasks, metrics)?));
+        Ok(self)
+    }
+
+    /// Adds the webhook at the server of `client`.
+    #[must_use]
+    pub fn with_webhook(mut self, client: RestClient, options: WebhookOptions) -> Self {
+        let (tasks, metrics) = (self.tasks.clone(), Arc::clone(&self.metrics));
+        let webhook = WebhookBackend::new(client, options, tasks, metrics);
+        self.webhook = Some(Arc::new(webhook));
+        self
     }
 
     /// Returns what to record about `request`, and counts it.
@@ -79,67 +61,71 @@ impl Auditor {
         config
     }
 
-    /// Records an event. A failure is logged and counted; the request continues.
-    pub fn record(&self, event: &Event<'_>) {
-        let mut line = Vec::with_capacity(1024);
-        if let Err(error) = serde_json::to_writer(&mut line, event) {
-            self.counts().log_errors.inc();
-            tracing::error!(%error, audit_id = event.audit_id, "cannot encode an audit event");
-            return;
-        }
-        line.push(b'\n');
+    /// Records an event. The request waits for the delivery, if there is one. A failure is logged and counted.
+    pub fn record(&self, event: &Event<'_>) -> Option<Delivery> {
+        let line = match event.line() {
+            Ok(line) => line,
+            Err(error) => {
+                self.counts().log_errors.inc();
+                tracing::error!(%error, audit_id = event.audit_id, "cannot encode an audit event");
+                return None;
+            }
+        };
         self.counts().events.inc();
-        match self.mode {
-            Mode::Blocking => self.write(&line, 1),
-            Mode::Batch => {
-                if !self.queue.push(&line) {
-                    self.counts().dropped.inc();
-                }
+        let truncated = |truncate: Option<Truncate>| {
+            let Some(truncate) = truncate else {
+                return Some(line.clone());
+            };
+            let truncated = truncate.apply(event, &line);
+            if truncated.is_none() {
+                self.counts().too_large.inc();
             }
-        }
-    }
-
-    /// Writes the events that wait, until `tasks` stops; then writes the last ones.
-    pub async fn run(self: Arc<Self>, tasks: Tasks) {
-        let stop = tasks.token();
-        while stop
-            .run_until_cancelled(self.queue.arrived())
-            .await
-            .is_some()
-        {
-            let others = tokio::time::sleep(BATCH_DELAY);
-            // The events so far are written in either case.
-            let _stopped = stop.run_until_cancelled(others).await;
-            self.write_waiting(&tasks).await;
-        }
-        self.write_waiting(&tasks).await;
-    }
-
-    async fn write_waiting(self: &Arc<Self>, tasks: &Tasks) {
-        let auditor = Arc::clone(self);
-        let write = move || {
-            let waiting = auditor.queue.take();
-            if waiting.count > 0 {
-                auditor.write(&waiting.lines, waiting.count);
-            }
+            truncated
         };
-        if let Err(error) = tasks.spawn_blocking("audit-log write", write).await {
-            tracing::error!(%error, "audit events not written");
+        let logged = self.log.as_ref();
+        let logged = logged.and_then(|log| log.record(truncated(log.truncate)?));
+        let sent = self.webhook.as_ref();
+        let sent = sent.and_then(|webhook| webhook.record(truncated(webhook.truncate())?));
+        match (logged, sent) {
+            (None, None) => None,
+            (logged, sent) => Delivery::new([logged, sent].into_iter().flatten().collect()),
         }
     }
 
-    fn write(&self, lines: &[u8], count: usize) {
-        let mut writer = self.writer.lock();
-        let Err(error) = writer.file.write(lines) else {
-            return;
-        };
-        self.counts().log_errors.add(count);
-        let is_due = |last: Instant| last.elapsed() >= COMPLAINT_PERIOD;
-        if writer.complained.is_none_or(is_due) {
-            writer.complained = Some(Instant::now());
-            let failed = self.counts().log_errors.get();
-            tracing::error!(%error, failed, "cannot write audit events");
+    /// As [`Self::record`], but the caller does not wait: a task completes the delivery.
+    pub fn record_detached(&self, event: &Event<'_>) {
+        if let Some(delivery) = self.record(event) {
+            let complete = delivery.complete();
+            drop(self.tasks.spawn("audit delivery", complete));
         }
+    }
+
+    /// Returns true if requests wait for a backend.
+    pub fn is_blocking(&self) -> bool {
+        let log = self.log.as_ref().map(|log| log.mode());
+        let webhook = self.webhook.as_ref().map(|webhook| webhook.mode());
+        [log, webhook]
+            .into_iter()
+            .flatten()
+            .any(|mode| mode != Mode::Batch)
+    }
+
+    /// Counts a request that was rejected because its first event could not be written.
+    pub fn count_rejected(&self) {
+        self.counts().rejected.inc();
+    }
+
+    /// Starts to write events. In mode [`Batch`](crate::Mode::Batch) nothing is written before. Draining the returned
+    /// group writes the last events.
+    pub fn start(&self) -> Tasks {
+        let tasks = self.tasks.clone();
+        if let Some(log) = &self.log {
+            tasks.spawn("audit log", Arc::clone(log).run());
+        }
+        if let Some(webhook) = &self.webhook {
+            tasks.spawn("audit webhook", Arc::clone(webhook).run());
+        }
+        tasks
     }
 
     fn counts(&self) -> &AuditMetrics {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -13,6 +14,9 @@ use watchet_api::{Status, StatusDetails, UserInfo};
 
 /// The maximum length of a user agent in bytes; a longer one is truncated, as upstream.
 const USER_AGENT_BYTES_MAX: usize = 1024;
+
+/// The beginning of an encoded event.
+pub(crate) const TYPE: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 
 /// An event of one stage of a request.
 #[derive(Debug, Clone)]
@@ -49,6 +53,20 @@ pub struct Event<'a> {
     pub reached: Timestamp,
     /// What authorization and admission have recorded.
     pub annotations: &'a BTreeMap<String, String>,
+}
+
+impl Event<'_> {
+    /// Returns the JSON with a line break.
+    ///
+    /// # Errors
+    /// A value cannot be represented in JSON.
+    pub(crate) fn line(&self) -> serde_json::Result<Bytes> {
+        let mut line = Vec::with_capacity(1024);
+        serde_json::to_writer(&mut line, self)?;
+        line.push(b'\n');
+        // Without unused capacity, which would not be counted.
+        Ok(line.into_boxed_slice().into())
+    }
 }
 
 /// The resource of a request; empty members are absent.

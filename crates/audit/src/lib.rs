@@ -1,7 +1,7 @@
 //! Audit logging, as in kube-apiserver.
 //!
-//! A [`Policy`](policy::Policy) decides what is recorded about a request, and the [`Auditor`] writes its events to the
-//! log:
+//! A [`Policy`](policy::Policy) decides what is recorded about a request, and the [`Auditor`] writes its events to
+//! a log file, to a webhook, or to both:
 //!
 //! ```
 //! use watchet_audit::policy::{Level, Policy, RequestAttributes};
@@ -20,13 +20,24 @@
 //! ```
 
 mod auditor;
+mod complaints;
+mod delivery;
 mod event;
+mod log_backend;
 mod log_file;
 pub mod policy;
 mod queue;
+mod rotated_files;
+mod rotation;
 mod source_ips;
+mod truncate;
+mod webhook;
 
-pub use auditor::{Auditor, BATCH_DELAY, Mode};
+pub use auditor::Auditor;
+pub use delivery::{Delivery, Mode, NotWritten};
 pub use event::{Event, ObjectReference, ResponseStatus};
-pub use log_file::Rotation;
+pub use log_backend::{BATCH_DELAY, LogOptions};
+pub use rotation::Rotation;
 pub use source_ips::source_ips;
+pub use truncate::{TRUNCATED, Truncate};
+pub use webhook::{BatchOptions, Throttle, WebhookOptions};

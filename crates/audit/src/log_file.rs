@@ -1,36 +1,14 @@
-//! `LogFile`: a file of lines that is rotated by size. The names of rotated files are those of upstream's log library:
-//! `audit-2026-11-23T15-04-05.123.log` for `audit.log`.
+//! `LogFile`: a file of lines that is rotated by size.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How many rotated files stay, and when a file is rotated.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rotation {
-    /// The maximum size of a file in MiB; 0 is 100.
-    pub size_max: u32,
-    /// The maximum number of rotated files; 0 is no limit.
-    pub backups_max: usize,
-    /// The maximum age of rotated files in days; 0 is no limit.
-    pub age_max: u32,
-}
-
-/// The size at which a file is rotated, in MiB, if none is configured.
-const SIZE_MAX: u32 = 100;
-
-impl Rotation {
-    fn bytes_max(self) -> u64 {
-        let size = match self.size_max {
-            0 => SIZE_MAX,
-            size => size,
-        };
-        u64::from(size) << 20
-    }
-}
+use crate::rotated_files::RotatedFiles;
+use crate::rotation::Rotation;
 
 /// Where lines are written.
 #[derive(Debug)]
@@ -44,8 +22,16 @@ pub(crate) enum LogFile {
 pub(crate) struct RotatedFile {
     path: PathBuf,
     rotation: Rotation,
-    file: File,
+    /// `None` after a rotation that failed.
+    file: Option<File>,
     size: u64,
+}
+
+/// Whether the rotated files have changed, so that they need [`RotatedFiles::clean_up`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rotated {
+    No,
+    Yes,
 }
 
 impl LogFile {
@@ -57,12 +43,11 @@ impl LogFile {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        let file = open(path)?;
-        let size = file.metadata()?.len();
+        let (file, size) = open(path)?;
         Ok(Self::Rotated(RotatedFile {
             path: path.to_owned(),
             rotation,
-            file,
+            file: Some(file),
             size,
         }))
     }
@@ -71,12 +56,13 @@ impl LogFile {
     ///
     /// # Errors
     /// The lines could not be written completely; the file then has none of them.
-    pub(crate) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&mut self, lines: &[u8]) -> io::Result<Rotated> {
         match self {
             Self::Stdout => {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(lines)?;
-                stdout.flush()
+                stdout.flush()?;
+                Ok(Rotated::No)
             }
             Self::Rotated(file) => file.write(lines),
         }
@@ -84,144 +70,75 @@ impl LogFile {
 }
 
 impl RotatedFile {
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+    fn write(&mut self, lines: &[u8]) -> io::Result<Rotated> {
         let added = lines.len() as u64;
-        if self.size > 0 && self.size + added > self.rotation.bytes_max() {
-            self.rotate()?;
-        }
-        if let Err(error) = self.file.write_all(lines) {
+        let is_full = self.size > 0 && self.size + added > self.rotation.bytes_max();
+        let rotated = match is_full && self.file.is_some() {
+            true => {
+                self.rotate()?;
+                Rotated::Yes
+            }
+            false => Rotated::No,
+        };
+        let file = match &mut self.file {
+            Some(file) => file,
+            closed => {
+                let (file, size) = open(&self.path)?;
+                self.size = size;
+                closed.insert(file)
+            }
+        };
+        if let Err(error) = file.write_all(lines) {
             // A partial line would be merged with the next one.
-            self.file.set_len(self.size)?;
+            file.set_len(self.size)?;
             return Err(error);
         }
         self.size += added;
-        Ok(())
+        Ok(rotated)
     }
 
     fn rotate(&mut self) -> io::Result<()> {
+        let names = RotatedFiles::new(&self.path, self.rotation);
         let mut time = Timestamp::now();
-        let mut rotated = self.rotated_path(time);
-        while rotated.exists() {
+        while names.exists(time) {
             time += SignedDuration::from_millis(1);
-            rotated = self.rotated_path(time);
         }
-        std::fs::rename(&self.path, rotated)?;
-        self.file = open(&self.path)?;
+        match std::fs::rename(&self.path, names.path(time)) {
+            // Someone has deleted the file or moved it away.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
+        self.file = None;
         self.size = 0;
-        self.remove_old()
-    }
-
-    fn rotated_path(&self, time: Timestamp) -> PathBuf {
-        let (stem, extension) = self.name_parts();
-        let name = format!("{stem}{}{extension}", timestamp(time));
-        self.path.with_file_name(name)
-    }
-
-    /// Returns what is before and after the time in the names of rotated files.
-    fn name_parts(&self) -> (String, String) {
-        let text = |part: Option<&std::ffi::OsStr>| {
-            part.unwrap_or_default().to_string_lossy().into_owned()
-        };
-        let stem = text(self.path.file_stem());
-        let extension = self.path.extension();
-        let extension = extension.map(|extension| format!(".{}", extension.to_string_lossy()));
-        (format!("{stem}-"), extension.unwrap_or_default())
-    }
-
-    fn remove_old(&self) -> io::Result<()> {
-        let (stem, extension) = self.name_parts();
-        let directory = match self.path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let length = stem.len() + timestamp(Timestamp::now()).len() + extension.len();
-        let mut rotated = Vec::new();
-        for entry in std::fs::read_dir(directory)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if name.starts_with(&stem) && name.ends_with(&extension) && name.len() == length {
-                rotated.push(name);
-            }
-        }
-        // The names order by time.
-        rotated.sort_unstable_by(|a, b| b.cmp(a));
-        let age = SignedDuration::from_hours(24 * i64::from(self.rotation.age_max));
-        let oldest = format!("{stem}{}", timestamp(Timestamp::now() - age));
-        for (newer, name) in rotated.iter().enumerate() {
-            let is_surplus = self.rotation.backups_max > 0 && newer >= self.rotation.backups_max;
-            let is_old = self.rotation.age_max > 0 && *name < oldest;
-            if is_surplus || is_old {
-                std::fs::remove_file(directory.join(name))?;
-            }
-        }
         Ok(())
     }
 }
 
-fn timestamp(time: Timestamp) -> String {
-    let millisecond = time.subsec_millisecond();
-    format!("{}.{millisecond:03}", time.strftime("%Y-%m-%dT%H-%M-%S"))
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
+/// Opens a file to append to it, and returns its size. If its last line is incomplete, because a process ended while it
+/// wrote, that line is ended: it is lost, but not the next one.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    let mut file = OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
-        .open(path)
+        .open(path)?;
+    let mut size = file.metadata()?.len();
+    if size > 0 && !ends_with_newline(path, size)? {
+        file.write_all(b"\n")?;
+        size += 1;
+    }
+    Ok((file, size))
+}
+
+fn ends_with_newline(path: &Path, size: u64) -> io::Result<bool> {
+    let mut last = [0];
+    File::open(path)?.read_exact_at(&mut last, size - 1)?;
+    Ok(last == *b"\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn names(directory: &Path) -> Vec<String> {
-        let entries = std::fs::read_dir(directory).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<String> = names.collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn files_are_rotated_by_size_and_old_ones_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("audit.log");
-        let rotation = Rotation {
-            size_max: 1,
-            backups_max: 2,
-            age_max: 1,
-        };
-        let ancient = directory.path().join("audit-2020-01-02T03-04-05.678.log");
-        let foreign = directory.path().join("audit-notes.log");
-        std::fs::write(&ancient, "").unwrap();
-        std::fs::write(&foreign, "").unwrap();
-        let mut log = LogFile::open(&path, rotation).unwrap();
-        let half = vec![b'x'; 1 << 19];
-        for _ in 0..2 {
-            log.write(&half).unwrap();
-        }
-        assert_eq!(
-            names(directory.path()).len(),
-            3,
-            "exactly the maximum is not rotated"
-        );
-        for _ in 0..3 {
-            log.write(&half).unwrap();
-        }
-        let rotated = names(directory.path());
-        assert!(!ancient.exists() && foreign.exists(), "{rotated:?}");
-        for _ in 0..6 {
-            log.write(&half).unwrap();
-        }
-        let rotated = names(directory.path());
-        assert_eq!(
-            rotated.len(),
-            4,
-            "the log, two rotated files, the foreign one: {rotated:?}"
-        );
-        let first = directory.path().join(&rotated[0]);
-        assert_eq!(first.metadata().unwrap().len(), 1 << 20, "{rotated:?}");
-    }
 
     #[test]
     fn an_existing_file_is_continued() {
@@ -235,13 +152,52 @@ mod tests {
     }
 
     #[test]
+    fn an_incomplete_line_is_not_merged_with_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.log");
+        std::fs::write(&path, "a\nb").unwrap();
+        let mut log = LogFile::open(&path, Rotation::default()).unwrap();
+        log.write(b"c\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\nb\nc\n");
+    }
+
+    #[test]
     fn a_full_disk_is_an_error() {
-        let mut log = LogFile::Rotated(RotatedFile {
-            path: PathBuf::from("/dev/full"),
-            rotation: Rotation::default(),
-            file: open(Path::new("/dev/full")).unwrap(),
-            size: 0,
-        });
+        let mut log = LogFile::open(Path::new("/dev/full"), Rotation::default()).unwrap();
         assert!(log.write(b"line\n").is_err());
+    }
+
+    #[test]
+    fn exactly_the_maximum_is_not_rotated() {
+        let directory = tempfile::tempdir().unwrap();
+        let rotation = Rotation {
+            size_max: 1,
+            ..Rotation::default()
+        };
+        let path = directory.path().join("audit.log");
+        let mut log = LogFile::open(&path, rotation).unwrap();
+        let half = vec![b'x'; 1 << 19];
+        let rotated: Vec<Rotated> = (0..5).map(|_| log.write(&half).unwrap()).collect();
+        let (no, yes) = (Rotated::No, Rotated::Yes);
+        assert_eq!(rotated, [no, no, yes, no, yes]);
+    }
+
+    #[test]
+    fn a_file_that_was_deleted_is_created_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let below = directory.path().join("logs");
+        std::fs::create_dir(&below).unwrap();
+        let rotation = Rotation {
+            size_max: 1,
+            ..Rotation::default()
+        };
+        let path = below.join("audit.log");
+        let mut log = LogFile::open(&path, rotation).unwrap();
+        log.write(&vec![b'x'; 1 << 20]).unwrap();
+        std::fs::remove_dir_all(&below).unwrap();
+        assert!(log.write(b"lost\n").is_err());
+        std::fs::create_dir(&below).unwrap();
+        log.write(b"a\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\n");
     }
 }

@@ -49,7 +49,14 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
     let monitored = RequestMonitor::begin(&state, &parts, &info);
     let mut recorded = RequestAudit::begin(&state, &mut parts, &info, &audit_id);
     let warnings = Warnings::default();
-    let authorized = authorize(&**state.registry.authorizer(), &mut parts, &info);
+    let received = match &mut recorded {
+        Some(recorded) => recorded.record_received().await,
+        None => Ok(()),
+    };
+    let authorized = async {
+        received.map_err(|error| HttpError::Internal(error.to_string()))?;
+        authorize(&**state.registry.authorizer(), &mut parts, &info).await
+    };
     let authorized = AssertUnwindSafe(authorized).catch_unwind().await;
     let parts = Arc::new(parts);
     let result = match authorized {
@@ -102,7 +109,7 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
         *response.body_mut() = Body::empty();
     }
     let response = match recorded {
-        Some(recorded) => recorded.with_response(response),
+        Some(recorded) => recorded.with_response(response).await,
         None => response,
     };
     monitored.with_response(response)

@@ -15,8 +15,14 @@ pub struct AuditMetrics {
     pub levels: [Counter; LEVELS.len()],
     /// Events that could not be written to the log.
     pub log_errors: Counter,
+    /// Events that could not be sent to the webhook.
+    pub webhook_errors: Counter,
+    /// Events that were larger than the maximum size, also without their objects.
+    pub too_large: Counter,
     /// Events that were dropped because too many wait.
     pub dropped: Counter,
+    /// Requests that were rejected because their first event could not be written.
+    pub rejected: Counter,
 }
 
 impl AuditMetrics {
@@ -27,9 +33,18 @@ impl AuditMetrics {
             .value(&[], self.events.get());
         let help = "Number of audit events that were dropped or could not be written.";
         let mut family = out.family("apiserver_audit_error_total", Kind::Counter, help);
-        for (plugin, errors) in [("buffered", &self.dropped), ("log", &self.log_errors)] {
+        for (plugin, errors) in [
+            ("buffered", &self.dropped),
+            ("log", &self.log_errors),
+            ("truncate", &self.too_large),
+            ("webhook", &self.webhook_errors),
+        ] {
             family.value(&[&[("plugin", plugin)]], errors.get());
         }
+        let help = "Number of requests rejected because an audit event could not be written.";
+        let name = "apiserver_audit_requests_rejected_total";
+        out.family(name, Kind::Counter, help)
+            .value(&[], self.rejected.get());
         let help = "Number of requests by the audit level of the rule that they matched.";
         let mut family = out.family("apiserver_audit_level_total", Kind::Counter, help);
         for (level, requests) in LEVELS.into_iter().zip(&self.levels) {

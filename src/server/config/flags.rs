@@ -92,10 +92,63 @@ pub(in crate::server) struct Flags {
     /// Size in MiB at which the audit log is rotated; 0 is 100
     #[arg(long, value_name = "MIB", default_value = "0", help_heading = AUDIT)]
     pub audit_log_maxsize: SettingValue,
-    /// When events are written: `batch` (together, at most 100 ms later; events are dropped and counted if too many
-    /// wait) or `blocking` (before the request continues)
+    /// Compress rotated audit logs with gzip
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = AUDIT)]
+    pub audit_log_compress: SettingValue,
+    /// When events are written to the log: `batch` (together, at most 100 ms later; events are dropped and counted if
+    /// too many wait), `blocking` (before the request continues) or `blocking-strict` (a request is also rejected if the
+    /// event of its arrival cannot be written)
     #[arg(long, value_name = "MODE", default_value = "batch", help_heading = AUDIT)]
     pub audit_log_mode: SettingValue,
+    /// Limit the size of events in the log
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = AUDIT)]
+    pub audit_log_truncate_enabled: SettingValue,
+    /// Maximum size of an event in the log; a larger one is written without its objects, or not at all; only with
+    /// --audit-log-truncate-enabled
+    #[arg(long, value_name = "BYTES", default_value = "102400", help_heading = AUDIT)]
+    pub audit_log_truncate_max_event_size: SettingValue,
+    /// Maximum size of the events that are written to the log together; only with --audit-log-truncate-enabled
+    #[arg(long, value_name = "BYTES", default_value = "10485760", help_heading = AUDIT)]
+    pub audit_log_truncate_max_batch_size: SettingValue,
+    /// Kubeconfig with the URL, the CA and the credentials of the audit webhook, to which events are posted; needs
+    /// --audit-policy-file
+    #[arg(long, value_name = "FILE", help_heading = AUDIT)]
+    pub audit_webhook_config_file: SettingValue,
+    /// Time after which a failed request to the webhook is repeated; each further time is 1.5 times as long; after the
+    /// fifth failure the events are dropped and counted
+    #[arg(long, value_name = "DURATION", default_value = "10s", help_heading = AUDIT)]
+    pub audit_webhook_initial_backoff: SettingValue,
+    /// When events are sent to the webhook: `batch`, `blocking` or `blocking-strict`, as --audit-log-mode
+    #[arg(long, value_name = "MODE", default_value = "batch", help_heading = AUDIT)]
+    pub audit_webhook_mode: SettingValue,
+    /// Maximum number of events that wait for the webhook; further ones are dropped and counted; only with mode `batch`
+    #[arg(long, value_name = "NUMBER", default_value = "10000", help_heading = AUDIT)]
+    pub audit_webhook_batch_buffer_size: SettingValue,
+    /// Maximum number of events of a request to the webhook; only with mode `batch`
+    #[arg(long, value_name = "NUMBER", default_value = "400", help_heading = AUDIT)]
+    pub audit_webhook_batch_max_size: SettingValue,
+    /// Maximum time that an event waits for a complete batch; only with mode `batch`
+    #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = AUDIT)]
+    pub audit_webhook_batch_max_wait: SettingValue,
+    /// Limit the rate of requests to the webhook; only with mode `batch`
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = AUDIT)]
+    pub audit_webhook_batch_throttle_enable: SettingValue,
+    /// Maximum average number of requests to the webhook per second; only with --audit-webhook-batch-throttle-enable
+    #[arg(long, value_name = "NUMBER", default_value = "10", help_heading = AUDIT)]
+    pub audit_webhook_batch_throttle_qps: SettingValue,
+    /// Maximum number of requests to the webhook without a pause; only with --audit-webhook-batch-throttle-enable
+    #[arg(long, value_name = "NUMBER", default_value = "15", help_heading = AUDIT)]
+    pub audit_webhook_batch_throttle_burst: SettingValue,
+    /// Limit the size of events and batches for the webhook
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = AUDIT)]
+    pub audit_webhook_truncate_enabled: SettingValue,
+    /// Maximum size of an event for the webhook; a larger one is sent without its objects, or not at all; only with
+    /// --audit-webhook-truncate-enabled
+    #[arg(long, value_name = "BYTES", default_value = "102400", help_heading = AUDIT)]
+    pub audit_webhook_truncate_max_event_size: SettingValue,
+    /// Maximum size of a request to the webhook; only with --audit-webhook-truncate-enabled
+    #[arg(long, value_name = "BYTES", default_value = "10485760", help_heading = AUDIT)]
+    pub audit_webhook_truncate_max_batch_size: SettingValue,
     /// Directory of the CA, the certificates, the kubeconfig and the embedded store; one process at a time may
     /// use it
     #[arg(long, value_name = "DIR", default_value = "./.watchet", help_heading = STORAGE)]

@@ -110,3 +110,12 @@ pub(in crate::server) fn parsed_duration(setting: &SettingValue) -> Result<Durat
     parse_go_duration(&setting.text)
         .ok_or_else(|| setting.error("must be a duration such as 30s, 5m0s or 1h30m"))
 }
+
+/// Parses a boolean as Go's strconv.ParseBool does.
+pub(in crate::server) fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}

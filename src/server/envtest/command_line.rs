@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use crate::api::parse_go_duration;
+use crate::server::config::setting_value::parse_bool;
 
 /// The type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,15 +52,6 @@ impl Kind {
             }
             Self::Text | Self::List => None,
         }
-    }
-}
-
-/// Parses a boolean as Go's strconv.ParseBool does.
-fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
     }
 }
 

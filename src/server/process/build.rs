@@ -16,7 +16,6 @@ use tokio::sync::watch;
 
 use crate::admission::PluginConfigurations;
 use crate::audit::Auditor;
-use crate::audit::policy::Policy;
 use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacAuthorizer;
 use crate::auth::{
@@ -27,13 +26,13 @@ use crate::builtin::RegistryConfig;
 use crate::controllers::Selection;
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
-use crate::server::config::audit::AuditConfig;
 use crate::server::config::authorization::AuthorizationMode;
 use crate::server::config::file_setting::FileSetting;
 use crate::server::config::requests::RequestLimits;
 use crate::server::config::server_config::{Config, Listen};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::TokenKeys;
+use crate::server::process::audit_files::AuditFiles;
 use crate::server::process::file_limit;
 use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIVATE};
 use crate::server::process::kubeconfig::{self, ServerTrust};
@@ -151,7 +150,7 @@ struct Material {
     tokens: Option<TokenFile>,
     token_keys: TokenKeys,
     plugin_configurations: PluginConfigurations,
-    audit_policy: Option<Policy>,
+    audit: Option<AuditFiles>,
 }
 
 impl Server {
@@ -179,7 +178,8 @@ impl Server {
         let verifier = tls::client_verifier(&provider, client_cas.clone())?;
         let authenticator = Arc::new(Authenticator::new(verifier.clone(), tokens.clone()));
         let metrics = Metrics::new();
-        let auditor = auditor(config.audit.as_ref(), material.audit_policy, &metrics)?;
+        let auditor = material.audit.map(|files| files.open(&metrics));
+        let auditor = auditor.transpose()?.map(Arc::new);
         let interval = config.compaction_interval;
         let storage =
             open_storage::open(&config.storage, interval, &data_dir.path, &metrics).await?;
@@ -305,7 +305,7 @@ impl Material {
             tokens,
             token_keys: config.tokens.read()?,
             plugin_configurations,
-            audit_policy: audit_policy(config.audit.as_ref())?,
+            audit: config.audit.as_ref().map(AuditFiles::read).transpose()?,
         })
     }
 }
@@ -337,32 +337,6 @@ fn authorizers(modes: &[AuthorizationMode]) -> Authorizers {
         rbac,
         nodes,
     }
-}
-
-fn audit_policy(config: Option<&AuditConfig>) -> Result<Option<Policy>, ConfigError> {
-    let Some(config) = config else {
-        return Ok(None);
-    };
-    let file = &config.policy;
-    let policy = file.read()?.parse();
-    policy
-        .map(Some)
-        .map_err(|error| file.error(format_args!("is no audit policy: {error}")))
-}
-
-fn auditor(
-    config: Option<&AuditConfig>,
-    policy: Option<Policy>,
-    metrics: &Arc<Metrics>,
-) -> Result<Option<Arc<Auditor>>, ConfigError> {
-    let (Some(config), Some(policy)) = (config, policy) else {
-        return Ok(None);
-    };
-    let (path, metrics) = (&config.log.path, Arc::clone(metrics));
-    let auditor = Auditor::open(policy, path, config.rotation, config.mode, metrics);
-    let auditor =
-        auditor.map_err(|error| config.log.error(format_args!("cannot be opened: {error}")))?;
-    Ok(Some(Arc::new(auditor)))
 }
 
 fn token_file(file: &FileSetting) -> Result<TokenFile, ConfigError> {

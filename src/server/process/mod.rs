@@ -1,6 +1,7 @@
 //! The server process: builds the server, runs it, and drains it.
 
 // In reading order: the files of the server, build, run, the program.
+mod audit_files;
 pub(super) mod files;
 pub(super) mod kubeconfig;
 pub(super) mod pki;

@@ -128,11 +128,8 @@ impl Server {
         let router = http::router(Arc::clone(&registry), config);
         let service_accounts =
             service_account_router(registry, router.clone(), self.auditor.clone());
-        let audit = Tasks::new();
-        if let Some(auditor) = &self.auditor {
-            let writer = Arc::clone(auditor).run(audit.clone());
-            audit.spawn("audit log", writer);
-        }
+        let audit = self.auditor.as_ref().map(|auditor| auditor.start());
+        let audit = audit.unwrap_or_default();
         spawn_secure(
             self.secure,
             router.clone(),

@@ -7,5 +7,6 @@ pub(crate) mod expected_kind;
 pub(crate) mod options;
 pub(crate) mod percent;
 pub(crate) mod query;
+pub(crate) mod received_request;
 pub(crate) mod request_body;
 pub(crate) mod request_info;

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::error::HttpError;
 use crate::request::body::memory_bound;
 use crate::request::body_limits::{LARGE_BYTES_MIN, ReceivedBody};
-use crate::request_audit::ReceivedRequest;
+use crate::request::received_request::{LargeBodyPermits, ReceivedRequest};
 use crate::state::HttpState;
 
 /// The maximum size of a body in bytes, as upstream: twice etcd's limit, so that a patch that makes
@@ -50,7 +50,7 @@ pub(crate) struct RequestBody {
 struct Permits {
     in_flight: Option<OwnedSemaphorePermit>,
     /// Of a large body; released with it.
-    _large: Option<(ReceivedBody, OwnedSemaphorePermit)>,
+    _large: Option<Arc<LargeBodyPermits>>,
 }
 
 impl RequestBody {
@@ -103,7 +103,11 @@ impl RequestBody {
             if memory >= LARGE_BYTES_MIN {
                 received.set_large()?;
                 let memory = state.body_limits.memory(memory).await;
-                self.permits.lock()._large = Some((received, memory));
+                let permits = Arc::new(LargeBodyPermits::new(received, memory));
+                if let Some(audited) = &self.audited {
+                    audited.hold(&permits);
+                }
+                self.permits.lock()._large = Some(permits);
                 self.is_large.store(true, Ordering::SeqCst);
                 // The caller polls again on another thread.
                 tokio::task::yield_now().await;

@@ -26,7 +26,7 @@ use crate::server::config::token_config::TokenConfig;
 use crate::services::ServiceRanges;
 
 /// The configuration of `watchet serve`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(in crate::server) struct Config {
     /// `--data-dir`
     pub data_dir: PathBuf,

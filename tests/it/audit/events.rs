@@ -1,47 +1,13 @@
-//! Tests of the audit log with the real program: which requests have events, what these contain, and that no secret is in
-//! them below the level Request.
+//! Tests of which requests have events, what these contain, and that no secret is in them below the level Request.
 
-use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::harness::{Kubectl, PATIENCE, Protocol, Server};
-
-const SECRETS: &str = "/api/v1/namespaces/default/secrets";
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-/// Starts a server with a policy of these rules, which logs into `directory`.
-async fn start(directory: &Path, rules: &str, flags: &[&str]) -> Server {
-    let policy = directory.join("policy.yaml");
-    let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}\n");
-    std::fs::write(&policy, text).expect("the policy can be written");
-    let own = [
-        "--storage=memory".to_owned(),
-        format!("--audit-policy-file={}", policy.display()),
-        format!("--audit-log-path={}", directory.join("audit.log").display()),
-    ];
-    let own: Vec<&str> = own.iter().map(String::as_str).collect();
-    Server::start_in(directory, &[&own[..], flags].concat()).await
-}
-
-/// Stops the server, which writes the last events, and returns all events.
-async fn events(server: Server, directory: &Path) -> Vec<Value> {
-    server.stop().await;
-    let text = std::fs::read_to_string(directory.join("audit.log")).expect("a log");
-    let lines = text.lines();
-    lines
-        .map(|line| serde_json::from_str(line).expect(line))
-        .collect()
-}
-
-/// Returns the events of requests by `agent`.
-fn of_agent<'a>(events: &'a [Value], agent: &str) -> Vec<&'a Value> {
-    let has_agent = |event: &&Value| event["userAgent"] == agent;
-    events.iter().filter(has_agent).collect()
-}
+use super::{CONFIG_MAPS, SECRETS, logged, of_agent, start};
+use crate::harness::{Kubectl, PATIENCE, Protocol};
 
 #[tokio::test]
 async fn every_write_has_one_event_with_both_users_and_no_object_at_metadata() {
@@ -79,7 +45,7 @@ async fn every_write_has_one_event_with_both_users_and_no_object_at_metadata() {
     let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
     let none_dropped = "apiserver_audit_error_total{plugin=\"buffered\"} 0";
     assert!(metrics.contains(none_dropped), "{metrics}");
-    let events = events(server, directory.path()).await;
+    let events = logged(server, directory.path()).await;
     let ours = of_agent(&events, "writer");
     let verbs: Vec<&Value> = ours.iter().map(|event| &event["verb"]).collect();
     let expect = [
@@ -120,7 +86,7 @@ async fn a_write_of_kubectl_has_one_event() {
     let server = start(directory.path(), rules, &["--audit-log-mode=blocking"]).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
     kubectl.run(&["create", "configmap", "by-kubectl"]).await;
-    let events = events(server, directory.path()).await;
+    let events = logged(server, directory.path()).await;
     let named = |event: &&Value| event["objectRef"]["name"] == "by-kubectl";
     assert_eq!(events.iter().filter(named).count(), 1, "{events:?}");
 }
@@ -141,7 +107,7 @@ async fn rejected_requests_have_one_event() {
     let headers = [("user-agent", "eve-agent"), ("impersonate-user", "eve")];
     let response = wire.send(Method::GET, CONFIG_MAPS, &headers, "").await;
     assert_eq!(response.status, StatusCode::FORBIDDEN);
-    let events = events(server, directory.path()).await;
+    let events = logged(server, directory.path()).await;
     let unauthorized = of_agent(&events, "stranger");
     assert_eq!(unauthorized.len(), 1, "{unauthorized:?}");
     assert_eq!(unauthorized[0]["responseStatus"]["code"], 401);
@@ -182,7 +148,7 @@ async fn levels_choose_the_objects_and_watches_have_two_stages() {
     let watched = wire.send(Method::GET, &watch, &headers, "");
     let watched = timeout(PATIENCE + Duration::from_secs(1), watched).await;
     assert_eq!(watched.expect("the watch ends").status, StatusCode::OK);
-    let events = events(server, directory.path()).await;
+    let events = logged(server, directory.path()).await;
     let ours = of_agent(&events, "objects");
     let stages: Vec<String> = ours
         .iter()

@@ -1,0 +1,164 @@
+//! `LogBackend`: writes events to a log file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use parking_lot::Mutex;
+
+use crate::complaints::Complaints;
+use crate::delivery::Mode;
+use crate::log_file::{LogFile, Rotated};
+use crate::queue::{Queue, QueueLimits};
+use crate::rotated_files::RotatedFiles;
+use crate::rotation::Rotation;
+use crate::truncate::Truncate;
+use watchet_metrics::Metrics;
+use watchet_tasks::Tasks;
+
+/// The time that an event waits for others, which are written together with it. A crash loses the events of this time.
+pub const BATCH_DELAY: Duration = Duration::from_millis(100);
+
+/// The bounds of what waits, in mode [`Mode::Batch`]. The number of events is upstream's.
+const LIMITS: QueueLimits = QueueLimits {
+    events: 10_000,
+    bytes: 64 << 20,
+    batch_events: 5_000,
+    batch_bytes: 8 << 20,
+};
+
+/// The settings of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogOptions {
+    /// The file; `-` is stdout.
+    pub path: PathBuf,
+    /// When the file is rotated.
+    pub rotation: Rotation,
+    /// When events are written.
+    pub mode: Mode,
+    /// The maximum size of events, if there is one.
+    pub truncate: Option<Truncate>,
+}
+
+/// Writes events to a log file.
+#[derive(Debug)]
+pub(crate) struct LogBackend {
+    mode: Mode,
+    pub(crate) truncate: Option<Truncate>,
+    queue: Queue,
+    file: Mutex<LogFile>,
+    /// Locked while they are deleted or compressed. `None` for stdout.
+    rotated: Option<Arc<Mutex<RotatedFiles>>>,
+    complaints: Complaints,
+    tasks: Tasks,
+    metrics: Arc<Metrics>,
+}
+
+impl LogBackend {
+    pub(crate) fn open(
+        options: &LogOptions,
+        tasks: Tasks,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Self> {
+        let is_stdout = options.path == Path::new("-");
+        let rotated = RotatedFiles::new(&options.path, options.rotation);
+        Ok(Self {
+            mode: options.mode,
+            truncate: options.truncate,
+            queue: Queue::new(LIMITS),
+            file: Mutex::new(LogFile::open(&options.path, options.rotation)?),
+            rotated: (!is_stdout).then(|| Arc::new(Mutex::new(rotated))),
+            complaints: Complaints::default(),
+            tasks,
+            metrics,
+        })
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Adds a line to the queue, or returns the future that writes it.
+    pub(crate) fn record(self: &Arc<Self>, line: Bytes) -> Option<BoxFuture<'static, bool>> {
+        if self.mode == Mode::Batch {
+            if !self.queue.push(line) {
+                self.metrics.audit().dropped.inc();
+            }
+            return None;
+        }
+        let (backend, is_strict) = (Arc::clone(self), self.mode == Mode::BlockingStrict);
+        let write = async move {
+            let tasks = backend.tasks.clone();
+            let write = move || backend.write(&[line]);
+            let written = tasks.spawn_blocking("audit-log write", write).await;
+            written.unwrap_or(false) || !is_strict
+        };
+        Some(write.boxed())
+    }
+
+    /// Writes the events that wait, until the tasks stop; then writes the last ones.
+    pub(crate) async fn run(self: Arc<Self>) {
+        self.spawn_clean_up();
+        let stop = self.tasks.token();
+        let ready = || stop.run_until_cancelled(self.queue.ready(BATCH_DELAY));
+        while ready().await.is_some() {
+            self.write_waiting().await;
+        }
+        self.write_waiting().await;
+    }
+
+    async fn write_waiting(self: &Arc<Self>) {
+        let backend = Arc::clone(self);
+        let write = move || {
+            while let Some(batch) = backend.queue.take() {
+                backend.write(&batch.events);
+                backend.queue.release(batch.bytes);
+            }
+        };
+        let write = self.tasks.spawn_blocking("audit-log write", write);
+        if let Err(error) = write.await {
+            tracing::error!(%error, "audit events not written");
+        }
+    }
+
+    /// Writes lines; returns false, after a log message, if none could be written.
+    fn write(self: &Arc<Self>, lines: &[Bytes]) -> bool {
+        let written = match lines {
+            [line] => self.file.lock().write(line),
+            lines => self.file.lock().write(&lines.concat()),
+        };
+        match written {
+            Ok(Rotated::No) => true,
+            Ok(Rotated::Yes) => {
+                self.spawn_clean_up();
+                true
+            }
+            Err(error) => {
+                let errors = &self.metrics.audit().log_errors;
+                errors.add(lines.len());
+                if self.complaints.is_due() {
+                    let failed = errors.get();
+                    tracing::error!(%error, failed, "cannot write audit events");
+                }
+                false
+            }
+        }
+    }
+
+    /// Deletes and compresses rotated files while the log is written; at the start, those that an earlier process left.
+    fn spawn_clean_up(self: &Arc<Self>) {
+        let Some(rotated) = &self.rotated else {
+            return;
+        };
+        let rotated = Arc::clone(rotated);
+        let clean_up = move || {
+            if let Err(error) = rotated.lock().clean_up() {
+                tracing::error!(%error, "cannot delete or compress rotated audit logs");
+            }
+        };
+        drop(self.tasks.spawn_blocking("audit-log clean-up", clean_up));
+    }
+}
