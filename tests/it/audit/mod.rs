@@ -1,6 +1,7 @@
 //! Tests of audit logging with the real program.
 
 mod events;
+mod files;
 mod webhook;
 
 use std::path::Path;
