@@ -1,7 +1,7 @@
 //! `LogBackend`: writes events to a log file.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) struct LogBackend {
     pub(crate) truncate: Option<Truncate>,
     queue: Queue,
     file: Mutex<LogFile>,
-    /// Locked while they are deleted or compressed. `None` for stdout.
+    /// Locked while they are deleted or compressed. `None` for stdout and devices.
     rotated: Option<Arc<Mutex<RotatedFiles>>>,
     complaints: Complaints,
     tasks: Tasks,
@@ -63,14 +63,15 @@ impl LogBackend {
         tasks: Tasks,
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
-        let is_stdout = options.path == Path::new("-");
+        let file = LogFile::open(&options.path, options.rotation)?;
+        let is_rotated = file.is_rotated();
         let rotated = RotatedFiles::new(&options.path, options.rotation);
         Ok(Self {
             mode: options.mode,
             truncate: options.truncate,
             queue: Queue::new(LIMITS),
-            file: Mutex::new(LogFile::open(&options.path, options.rotation)?),
-            rotated: (!is_stdout).then(|| Arc::new(Mutex::new(rotated))),
+            file: Mutex::new(file),
+            rotated: is_rotated.then(|| Arc::new(Mutex::new(rotated))),
             complaints: Complaints::default(),
             tasks,
             metrics,

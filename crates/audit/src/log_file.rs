@@ -17,14 +17,23 @@ pub(crate) enum LogFile {
     Rotated(RotatedFile),
 }
 
-/// An open file and what is known of it.
+/// An open file and what is known of it. A device or a pipe, such as `/dev/null`, is only written: it is never renamed, and
+/// nothing beside it is deleted or compressed.
 #[derive(Debug)]
 pub(crate) struct RotatedFile {
     path: PathBuf,
     rotation: Rotation,
     /// `None` after a rotation that failed.
-    file: Option<File>,
+    file: Option<OpenFile>,
+    /// Of a regular file.
     size: u64,
+}
+
+/// A file and whether it is a regular one.
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    is_regular: bool,
 }
 
 /// Whether the rotated files have changed, so that they need [`RotatedFiles::clean_up`].
@@ -52,6 +61,14 @@ impl LogFile {
         }))
     }
 
+    /// Returns true if the file can be rotated: it is a regular one.
+    pub(crate) fn is_rotated(&self) -> bool {
+        match self {
+            Self::Stdout => false,
+            Self::Rotated(log) => log.file.as_ref().is_some_and(|file| file.is_regular),
+        }
+    }
+
     /// Writes complete lines.
     ///
     /// # Errors
@@ -73,14 +90,15 @@ impl RotatedFile {
     fn write(&mut self, lines: &[u8]) -> io::Result<Rotated> {
         let added = lines.len() as u64;
         let is_full = self.size > 0 && self.size + added > self.rotation.bytes_max();
-        let rotated = match is_full && self.file.is_some() {
+        let is_regular = self.file.as_ref().is_some_and(|file| file.is_regular);
+        let rotated = match is_full && is_regular {
             true => {
                 self.rotate()?;
                 Rotated::Yes
             }
             false => Rotated::No,
         };
-        let file = match &mut self.file {
+        let OpenFile { file, is_regular } = match &mut self.file {
             Some(file) => file,
             closed => {
                 let (file, size) = open(&self.path)?;
@@ -88,12 +106,16 @@ impl RotatedFile {
                 closed.insert(file)
             }
         };
-        if let Err(error) = file.write_all(lines) {
+        let written = file.write_all(lines);
+        match (written, *is_regular) {
+            (Ok(()), true) => self.size += added,
             // A partial line would be merged with the next one.
-            file.set_len(self.size)?;
-            return Err(error);
+            (Err(error), true) => {
+                file.set_len(self.size)?;
+                return Err(error);
+            }
+            (written, false) => written?,
         }
-        self.size += added;
         Ok(rotated)
     }
 
@@ -116,18 +138,20 @@ impl RotatedFile {
 
 /// Opens a file to append to it, and returns its size. If its last line is incomplete, because a process ended while it
 /// wrote, that line is ended: it is lost, but not the next one.
-fn open(path: &Path) -> io::Result<(File, u64)> {
+fn open(path: &Path) -> io::Result<(OpenFile, u64)> {
     let mut file = OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
         .open(path)?;
-    let mut size = file.metadata()?.len();
+    let metadata = file.metadata()?;
+    let is_regular = metadata.is_file();
+    let mut size = if is_regular { metadata.len() } else { 0 };
     if size > 0 && !ends_with_newline(path, size)? {
         file.write_all(b"\n")?;
         size += 1;
     }
-    Ok((file, size))
+    Ok((OpenFile { file, is_regular }, size))
 }
 
 fn ends_with_newline(path: &Path, size: u64) -> io::Result<bool> {
@@ -165,6 +189,34 @@ mod tests {
     fn a_full_disk_is_an_error() {
         let mut log = LogFile::open(Path::new("/dev/full"), Rotation::default()).unwrap();
         assert!(log.write(b"line\n").is_err());
+    }
+
+    /// A rotation would rename the device for the whole machine.
+    #[test]
+    fn only_regular_files_are_rotated() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe.log");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let source = path.clone();
+        let reader = std::thread::spawn(move || {
+            let mut pipe = File::open(source).unwrap();
+            io::copy(&mut pipe, &mut io::sink()).unwrap()
+        });
+        let rotation = Rotation {
+            size_max: 1,
+            ..Rotation::default()
+        };
+        let mut log = LogFile::open(&path, rotation).unwrap();
+        assert!(!log.is_rotated());
+        for _ in 0..3 {
+            assert_eq!(log.write(&vec![b'x'; 1 << 20]).unwrap(), Rotated::No);
+        }
+        drop(log);
+        assert_eq!(reader.join().unwrap(), 3 << 20);
+        let names = std::fs::read_dir(directory.path()).unwrap();
+        let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["pipe.log"]);
     }
 
     #[test]
