@@ -211,6 +211,38 @@ async fn memory_is_bounded_while_the_webhook_hangs() {
     server.stop().await;
 }
 
+/// At most 16 posts are in flight, of one event each, and three events wait.
+#[tokio::test]
+async fn events_beyond_the_buffer_are_dropped_and_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let webhook = Webhook::start(|_| Box::pin(std::future::pending())).await;
+    let url = webhook.url("/");
+    let flags = [
+        kubeconfig(directory.path(), &url, &webhook.ca_bundle(), &json!({})),
+        "--audit-webhook-batch-max-wait=0s".to_owned(),
+        "--audit-webhook-batch-max-size=1".to_owned(),
+        "--audit-webhook-batch-buffer-size=3".to_owned(),
+        "--audit-webhook-batch-throttle-enable=false".to_owned(),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let server = start(directory.path(), WRITES, &flags).await;
+    let mut wire = server.admin(Protocol::Http1).await;
+    for index in 0..16 {
+        let status = create(&mut wire, &format!("m{index}")).await;
+        assert_eq!(status, StatusCode::CREATED);
+        until(&server, |_| webhook.asked().len() > index).await;
+    }
+    for index in 16..24 {
+        let status = create(&mut wire, &format!("m{index}")).await;
+        assert_eq!(status, StatusCode::CREATED);
+    }
+    assert!(errors(&server, "buffered").await == 5.0);
+    assert_eq!(webhook.asked().len(), 16);
+    // The other 19 are dropped at the shutdown, which has a time limit.
+    let log = logged(server, directory.path()).await;
+    assert_eq!(log.len(), 24, "the log has all of them");
+}
+
 #[tokio::test]
 async fn the_certificate_of_the_webhook_is_verified() {
     let directory = tempfile::tempdir().unwrap();

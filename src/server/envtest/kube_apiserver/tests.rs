@@ -1,6 +1,9 @@
 //! Tests of the conversion of kube-apiserver's flags, and of rejected ones.
 
+use std::time::Duration;
+
 use super::*;
+use crate::audit::Mode;
 
 fn parsed(arguments: &[&str]) -> Result<Invocation, String> {
     let arguments = std::iter::once("kube-apiserver").chain(arguments.iter().copied());
@@ -49,6 +52,37 @@ fn the_flags_of_envtest_are_accepted() {
     assert!(certificate.key.path.exists());
     assert!(server.ignored.contains(&"allow-privileged"));
     assert!(!server.ignored.contains(&"secure-port"));
+}
+
+#[test]
+fn the_flags_of_audit_logging_have_an_effect() {
+    let server = server(&[
+        "--audit-policy-file=/policy.yaml",
+        "--audit-log-path=/audit.log",
+        "--audit-log-maxsize=7",
+        "--audit-log-compress",
+        "--audit-log-mode=blocking-strict",
+        "--audit-log-format=json",
+        "--audit-webhook-config-file=/webhook.yaml",
+        "--audit-webhook-batch-max-size=9",
+        "--audit-webhook-batch-max-wait=2s",
+        "--audit-webhook-batch-throttle-enable=0",
+        "--audit-webhook-truncate-enabled=T",
+    ]);
+    let audit = server.config.audit.unwrap();
+    let log = audit.log.unwrap().options;
+    assert_eq!(log.rotation.size_max, 7);
+    assert!(log.rotation.compress);
+    assert_eq!(log.mode, Mode::BlockingStrict);
+    assert_eq!(log.truncate, None);
+    let webhook = audit.webhook.unwrap().options;
+    assert_eq!(webhook.batch.size_max, 9);
+    assert_eq!(webhook.batch.wait_max, Duration::from_secs(2));
+    assert_eq!(webhook.batch.throttle, None);
+    let truncate = webhook.truncate.unwrap();
+    assert_eq!(truncate.event_bytes_max, 100 << 10);
+    assert_eq!(truncate.batch_bytes_max, 10 << 20);
+    assert_eq!(server.ignored, ["audit-log-format"]);
 }
 
 #[test]
