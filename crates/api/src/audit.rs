@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The audit annotations of one request, by key. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +24,11 @@ impl AuditAnnotations {
             .lock()
             .entry(key.into())
             .or_insert_with(|| value.into());
+    }
+
+    /// Returns the annotations so far without a copy. Until the guard is dropped, [`Self::add`] waits.
+    pub fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.0.lock()
     }
 
     /// Returns the annotations so far.

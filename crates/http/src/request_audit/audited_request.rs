@@ -179,7 +179,7 @@ impl AuditedRequest {
                 Stage::RequestReceived => self.received,
                 _ => Timestamp::now(),
             },
-            annotations: &self.annotations.all(),
+            annotations: &self.annotations.lock(),
         })
     }
 
