@@ -9,6 +9,7 @@
 
 mod admission;
 mod audit;
+mod authentication;
 mod bench;
 mod builtin;
 mod certificates;

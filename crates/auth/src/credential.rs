@@ -25,6 +25,17 @@ pub enum Credential {
         /// The authenticator with the current file.
         tokens: Arc<TokenAuthenticator>,
     },
+    /// A token that an external authenticator has accepted.
+    ExternalToken {
+        /// Its digest.
+        digest: TokenDigest,
+        /// The end of its validity in Unix seconds, if known.
+        expires: Option<i64>,
+        /// Its issuer, if known.
+        issuer: Option<Arc<str>>,
+        /// The authenticator with the issuers that are accepted now.
+        tokens: Arc<TokenAuthenticator>,
+    },
     /// A service account token.
     ServiceAccount {
         /// The token.
@@ -50,6 +61,22 @@ impl Credential {
                 Some(_) => Ok(()),
                 None => Err(Unauthorized::new("the token file no longer has the token")),
             },
+            Self::ExternalToken {
+                expires,
+                issuer,
+                tokens,
+                ..
+            } => {
+                if expires.is_some_and(|expires| now > expires) {
+                    return Err(Unauthorized::new("the bearer token has expired"));
+                }
+                match issuer {
+                    Some(issuer) if !tokens.accepts_issuer(issuer) => Err(Unauthorized::new(
+                        "the issuer of the bearer token is no longer accepted",
+                    )),
+                    _ => Ok(()),
+                }
+            }
             Self::ServiceAccount { token, objects } => {
                 if token.accepted_until().is_some_and(|until| now > until) {
                     return Err(invalid(&InvalidToken::Expired));
@@ -74,6 +101,9 @@ impl PartialEq for Credential {
             (Self::StaticToken { digest, .. }, Self::StaticToken { digest: other, .. }) => {
                 digest == other
             }
+            (Self::ExternalToken { digest, .. }, Self::ExternalToken { digest: other, .. }) => {
+                digest == other
+            }
             (Self::ServiceAccount { token, .. }, Self::ServiceAccount { token: other, .. }) => {
                 token == other
             }
@@ -89,7 +119,9 @@ impl Hash for Credential {
         std::mem::discriminant(self).hash(state);
         match self {
             Self::ClientCertificate(certificate) => certificate.hash(state),
-            Self::StaticToken { digest, .. } => digest.hash(state),
+            Self::StaticToken { digest, .. } | Self::ExternalToken { digest, .. } => {
+                digest.hash(state);
+            }
             Self::ServiceAccount { token, .. } => token.hash(state),
         }
     }
@@ -100,6 +132,13 @@ impl fmt::Debug for Credential {
         match self {
             Self::ClientCertificate(certificate) => certificate.fmt(f),
             Self::StaticToken { .. } => f.debug_struct("StaticToken").finish_non_exhaustive(),
+            Self::ExternalToken {
+                expires, issuer, ..
+            } => f
+                .debug_struct("ExternalToken")
+                .field("expires", expires)
+                .field("issuer", issuer)
+                .finish_non_exhaustive(),
             Self::ServiceAccount { token, .. } => f
                 .debug_struct("ServiceAccount")
                 .field("token", token)
@@ -183,5 +222,39 @@ mod tests {
         assert!(reason(credential.check(51).await).contains("expired"));
         *objects.0.lock() = ObjectReadError::NotFound("account not found".into());
         assert!(reason(credential.check(49).await).contains("account not found"));
+    }
+
+    #[derive(Debug, Default)]
+    struct OneIssuer(Mutex<String>);
+
+    #[async_trait]
+    impl crate::ExternalAuthenticator for OneIssuer {
+        async fn authenticate(
+            &self,
+            _: &str,
+            _: &[String],
+        ) -> Result<Option<crate::ExternalUser>, InvalidToken> {
+            Ok(None)
+        }
+
+        fn accepts_issuer(&self, issuer: &str) -> bool {
+            *self.0.lock() == issuer
+        }
+    }
+
+    #[tokio::test]
+    async fn external_token_is_valid_until_it_expires_or_its_issuer_is_removed() {
+        let issuer = Arc::new(OneIssuer(Mutex::new("https://a".to_owned())));
+        let tokens = TokenAuthenticator::default().with_external(vec![issuer.clone()]);
+        let credential = Credential::ExternalToken {
+            digest: TokenDigest::new("t"),
+            expires: Some(100),
+            issuer: Some("https://a".into()),
+            tokens: Arc::new(tokens),
+        };
+        assert_eq!(credential.check(100).await, Ok(()));
+        assert!(reason(credential.check(101).await).contains("expired"));
+        issuer.0.lock().clear();
+        assert!(reason(credential.check(100).await).contains("no longer accepted"));
     }
 }

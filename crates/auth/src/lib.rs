@@ -67,6 +67,8 @@ mod union;
 mod authenticator;
 mod client_certificate;
 mod credential;
+mod external_authenticator;
+mod external_token;
 pub mod impersonation;
 mod object_reader;
 mod service_account;
@@ -79,10 +81,12 @@ pub mod websocket_token;
 pub use allow_authenticated::AllowAuthenticated;
 pub use always_deny::AlwaysDeny;
 pub use attributes::Attributes;
-pub use authenticator::{AuthenticatedRequest, Authenticator};
+pub use authenticator::{AnonymousAccess, AuthenticatedRequest, Authenticator};
 pub use authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
 pub use client_certificate::{ClientCertificate, ClientCertificates, PeerCertificate};
 pub use credential::Credential;
+pub use external_authenticator::{ExternalAuthenticator, ExternalUser};
+pub use external_token::ExternalToken;
 pub use object_reader::{Freshness, ObjectReadError, ObjectReader};
 pub use service_account::{
     Claims, DEFAULT_ISSUER, InvalidKeys, KubernetesClaims, Reference, ServiceAccountToken,

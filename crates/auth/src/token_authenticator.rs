@@ -1,9 +1,11 @@
-//! Authentication of bearer tokens: those of a token file, and service account tokens.
+//! Authentication of bearer tokens: those of a token file, service account tokens, and those that external
+//! authenticators accept.
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
+use super::external_authenticator::{ExternalAuthenticator, ExternalUser};
 use super::service_account::{ServiceAccountToken, TokenIssuer};
 use super::token_error::InvalidToken;
 use super::token_file::{TokenDigest, TokenFile};
@@ -13,7 +15,9 @@ use watchet_api::UserInfo;
 #[derive(Debug)]
 pub struct TokenAuthenticator {
     token_file: ArcSwapOption<TokenFile>,
-    issuer: TokenIssuer,
+    issuer: ArcSwap<TokenIssuer>,
+    /// Asked in this order after the others.
+    external: Vec<Arc<dyn ExternalAuthenticator>>,
 }
 
 /// The result of authenticating a bearer token.
@@ -43,8 +47,31 @@ impl TokenAuthenticator {
     pub fn new(token_file: Option<TokenFile>, issuer: TokenIssuer) -> Self {
         Self {
             token_file: ArcSwapOption::from(token_file.map(Arc::new)),
-            issuer,
+            issuer: ArcSwap::from_pointee(issuer),
+            external: Vec::new(),
         }
+    }
+
+    /// Adds `authenticators`, which are asked in their order for tokens that are otherwise rejected.
+    #[must_use]
+    pub fn with_external(mut self, authenticators: Vec<Arc<dyn ExternalAuthenticator>>) -> Self {
+        self.external = authenticators;
+        self
+    }
+
+    /// Returns true if a rejected token may be accepted by [`Self::authenticate_external`].
+    pub fn has_external(&self) -> bool {
+        !self.external.is_empty()
+    }
+
+    /// Returns false if no external authenticator accepts tokens of `issuer` any more.
+    pub(crate) fn accepts_issuer(&self, issuer: &str) -> bool {
+        self.external.iter().any(|one| one.accepts_issuer(issuer))
+    }
+
+    /// Issues and verifies service account tokens with `issuer` from now on.
+    pub fn replace_issuer(&self, issuer: TokenIssuer) {
+        self.issuer.store(Arc::new(issuer));
     }
 
     /// Accepts the tokens of `token_file` from now on, and no longer those of the previous file.
@@ -58,11 +85,12 @@ impl TokenAuthenticator {
     }
 
     /// Returns the issuer of service account tokens.
-    pub fn issuer(&self) -> &TokenIssuer {
-        &self.issuer
+    pub fn issuer(&self) -> Arc<TokenIssuer> {
+        self.issuer.load_full()
     }
 
-    /// Authenticates `token` for one of `audiences`; without audiences, for this server.
+    /// Authenticates `token` for one of `audiences`; without audiences, for this server. External authenticators are not
+    /// asked.
     ///
     /// # Errors
     /// The token is invalid.
@@ -73,14 +101,56 @@ impl TokenAuthenticator {
     ) -> Result<AuthenticatedToken, InvalidToken> {
         let digest = TokenDigest::new(token);
         if let Some(user) = self.static_user(digest) {
-            let own = self.issuer.audiences();
+            let issuer = self.issuer.load();
+            let own = issuer.audiences();
             // Tokens of the file have no audiences: they are for this server.
             return match audiences.is_empty() || audiences.iter().any(|one| own.contains(one)) {
                 true => Ok(AuthenticatedToken::Static { user, digest }),
                 false => Err(InvalidToken::Unknown),
             };
         }
-        let token = self.issuer.authenticate(token, audiences)?;
+        let token = self.issuer.load().authenticate(token, audiences)?;
         Ok(AuthenticatedToken::ServiceAccount(Box::new(token)))
+    }
+
+    /// Authenticates a token, which [`Self::authenticate`] has `rejected`, by the external authenticators. Cancel safe.
+    ///
+    /// # Errors
+    /// No authenticator accepts it; with the reasons of all, as upstream.
+    pub async fn authenticate_external(
+        &self,
+        token: &str,
+        audiences: &[String],
+        rejected: InvalidToken,
+    ) -> Result<ExternalUser, InvalidToken> {
+        let own = self.issuer();
+        let audiences = match audiences {
+            [] => own.audiences(),
+            named => named,
+        };
+        let mut errors = Vec::new();
+        // An unknown token has no reason of its own.
+        errors.extend(Some(rejected).filter(|error| *error != InvalidToken::Unknown));
+        for authenticator in &self.external {
+            match authenticator.authenticate(token, audiences).await {
+                Ok(Some(user)) => return Ok(user),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        let is_unverified = |error: &InvalidToken| matches!(error, InvalidToken::Unverified(_));
+        let unverified = errors.iter().any(is_unverified);
+        match errors.len() {
+            0 => Err(InvalidToken::Unknown),
+            1 => Err(errors.remove(0)),
+            _ => {
+                let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                let all = format!("[{}]", all.join(", "));
+                Err(match unverified {
+                    true => InvalidToken::Unverified(all),
+                    false => InvalidToken::Rejected(all),
+                })
+            }
+        }
     }
 }

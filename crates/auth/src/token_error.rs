@@ -29,7 +29,11 @@ pub enum InvalidToken {
     /// The service account or an object that the token is bound to was deleted or replaced.
     #[error("{0}")]
     Invalidated(String),
-    /// The service account or an object that the token is bound to cannot be read, so the token was not checked.
+    /// An external authenticator rejects it, for this reason.
+    #[error("{0}")]
+    Rejected(String),
+    /// The token was not checked: the service account or an object that it is bound to cannot be read, or an external
+    /// authenticator failed.
     #[error("{0}")]
     Unverified(String),
 }

@@ -5,6 +5,7 @@
 #![doc = include_str!("METRICS.md")]
 
 mod audit;
+mod authentication;
 mod exposition;
 mod family;
 mod process;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 pub use audit::AuditMetrics;
+pub use authentication::{AuthenticationMetrics, ConfigReloads};
 pub use exposition::{Exposition, Format, Kind, Label};
 pub use family::{ItemFamily, MetricItem, Samples, WriteSamples, write_table};
 pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
@@ -41,6 +43,7 @@ pub struct Metrics {
     process: Process,
     http: HttpMetrics,
     audit: AuditMetrics,
+    authentication: AuthenticationMetrics,
     /// By group and plural name. The modules that record metrics own them; a render removes the entries without an owner.
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
@@ -56,6 +59,7 @@ impl Metrics {
             process: Process::new(),
             http: HttpMetrics::default(),
             audit: AuditMetrics::default(),
+            authentication: AuthenticationMetrics::default(),
             resources: Mutex::default(),
             lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
             storage_bytes: Mutex::default(),
@@ -71,6 +75,11 @@ impl Metrics {
     /// Returns the metrics of audit logging.
     pub fn audit(&self) -> &AuditMetrics {
         &self.audit
+    }
+
+    /// Returns the metrics of authentication.
+    pub fn authentication(&self) -> &AuthenticationMetrics {
+        &self.authentication
     }
 
     /// Returns the histogram of keys per lease, for storage with leases.
@@ -120,6 +129,7 @@ impl Metrics {
         write_table(table::TABLE, &resources, &mut out);
         self.http.write(&mut out);
         self.audit.write(&mut out);
+        self.authentication.write(&mut out);
         let mut family = out.family(
             "etcd_lease_object_counts",
             Kind::Histogram,

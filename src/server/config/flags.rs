@@ -60,6 +60,46 @@ pub(in crate::server) struct Flags {
     pub write_kubeconfig: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with CAs whose client certificates are accepted (user: common name, groups: organizations), in addition to the CA in <data-dir>/pki")]
     pub client_ca_file: SettingValue,
+    /// AuthenticationConfiguration (apiserver.config.k8s.io/v1) in YAML or JSON: issuers of accepted JSON Web Tokens
+    /// (OIDC), how their claims become users, and which requests may be anonymous; excludes the --oidc- flags
+    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION)]
+    pub authentication_config: SettingValue,
+    #[arg(long, value_name = "BOOL", help_heading = AUTHENTICATION, help = "Whether requests without credentials are those of system:anonymous, or are rejected [default: rejected except for health checks and the version]")]
+    pub anonymous_auth: SettingValue,
+    /// URL of the issuer of accepted JSON Web Tokens, as in their claim `iss`
+    #[arg(long, value_name = "URL", help_heading = AUTHENTICATION)]
+    pub oidc_issuer_url: SettingValue,
+    /// Audience that tokens of --oidc-issuer-url must have
+    #[arg(long, value_name = "ID", help_heading = AUTHENTICATION)]
+    pub oidc_client_id: SettingValue,
+    /// Claim with the user name
+    #[arg(long, value_name = "CLAIM", default_value = "sub", help_heading = AUTHENTICATION)]
+    pub oidc_username_claim: SettingValue,
+    #[arg(long, value_name = "PREFIX", help_heading = AUTHENTICATION, help = "What precedes the user name; `-` for nothing [default: <oidc-issuer-url># unless the claim is email]")]
+    pub oidc_username_prefix: SettingValue,
+    /// Claim with the groups: a string or strings
+    #[arg(long, value_name = "CLAIM", help_heading = AUTHENTICATION)]
+    pub oidc_groups_claim: SettingValue,
+    /// What precedes each group
+    #[arg(long, value_name = "PREFIX", help_heading = AUTHENTICATION)]
+    pub oidc_groups_prefix: SettingValue,
+    /// Claims that tokens must have, with their values
+    #[arg(long, value_name = "CLAIM=VALUE,...", action = ArgAction::Append, help_heading = AUTHENTICATION)]
+    pub oidc_required_claim: SettingValue,
+    /// Allowed signing algorithms of tokens, of RFC 7518
+    #[arg(long, value_name = "ALG,...", default_value = "RS256", action = ArgAction::Append, help_heading = AUTHENTICATION)]
+    pub oidc_signing_algs: SettingValue,
+    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with the CAs of --oidc-issuer-url [default: those of the system]")]
+    pub oidc_ca_file: SettingValue,
+    /// Kubeconfig of a webhook that reviews the bearer tokens that are otherwise rejected
+    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION)]
+    pub authentication_token_webhook_config_file: SettingValue,
+    /// How long a response of the token webhook is valid; 0 is not at all
+    #[arg(long, value_name = "DURATION", default_value = "2m0s", help_heading = AUTHENTICATION)]
+    pub authentication_token_webhook_cache_ttl: SettingValue,
+    /// Version of the TokenReview for the webhook: `v1` or `v1beta1`
+    #[arg(long, value_name = "VERSION", default_value = "v1beta1", help_heading = AUTHENTICATION)]
+    pub authentication_token_webhook_version: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "CSV file of accepted bearer tokens, one per line: token,user,uid[,\"group1,group2\"]")]
     pub token_auth_file: SettingValue,
     /// Issuers of service account tokens: the first is written into new tokens, tokens of all are accepted

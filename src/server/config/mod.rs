@@ -9,6 +9,7 @@ pub(super) mod cli;
 pub(super) mod file;
 
 pub(super) mod audit;
+pub(super) mod authentication;
 pub(super) mod authorization;
 mod bytes;
 pub(super) mod file_setting;

@@ -33,6 +33,7 @@ use crate::server::config::server_config::{Config, Listen};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::TokenKeys;
 use crate::server::process::audit_files::AuditFiles;
+use crate::server::process::authentication::LoadedAuthentication;
 use crate::server::process::file_limit;
 use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIVATE};
 use crate::server::process::kubeconfig::{self, ServerTrust};
@@ -46,6 +47,7 @@ use crate::server::transport::connections::Connections;
 use crate::server::transport::listen::{self, BindError};
 use crate::server::transport::tls::{self, TlsError, TlsSettings};
 use crate::storage::Storage;
+use crate::tasks::Tasks;
 use crate::x509::CertificateAuthority;
 
 /// A server that is ready to be started.
@@ -57,6 +59,8 @@ pub(in crate::server) struct Server {
     pub(in crate::server) connections: Arc<Connections>,
     pub(in crate::server) storage: Arc<dyn Storage>,
     pub(in crate::server) tokens: Arc<TokenAuthenticator>,
+    /// The tasks of authenticators, which the build starts.
+    pub(in crate::server) authentication: Tasks,
     /// Decides which requests are allowed.
     pub(in crate::server) authorizer: Arc<dyn Authorizer>,
     /// The authorizer by roles, if that is a part of `authorizer`: it needs the stored roles.
@@ -149,6 +153,7 @@ struct Material {
     client_cas: Vec<CertificateDer<'static>>,
     tokens: Option<TokenFile>,
     token_keys: TokenKeys,
+    authentication: LoadedAuthentication,
     plugin_configurations: PluginConfigurations,
     audit: Option<AuditFiles>,
 }
@@ -171,12 +176,23 @@ impl Server {
         let address = config.listen.address;
         let pki = pki::load_or_create(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
         let issuer = token_issuer(&config.tokens, material.token_keys, &pki, &pki_dir)?;
-        let tokens = Arc::new(TokenAuthenticator::new(material.tokens, issuer));
+        let authentication = Tasks::new();
+        // If a later step fails, they end.
+        let authentication_guard = authentication.token().drop_guard();
+        let anonymous = material.authentication.anonymous();
+        let external = material.authentication.into_authenticators(
+            &config.authentication,
+            issuer.audiences(),
+            &authentication,
+        );
+        let tokens = TokenAuthenticator::new(material.tokens, issuer);
+        let tokens = Arc::new(tokens.with_external(external.all()));
         let mut client_cas = material.client_cas;
         let own_ca = CertificateDer::from_pem_slice(pki.ca.as_bytes()).map_err(TlsError::from)?;
         client_cas.push(own_ca.clone());
         let verifier = tls::client_verifier(&provider, client_cas.clone())?;
         let authenticator = Arc::new(Authenticator::new(verifier.clone(), tokens.clone()));
+        authenticator.replace_anonymous(anonymous);
         let metrics = Metrics::new();
         let auditor = material.audit.map(|files| files.open(&metrics));
         let auditor = auditor.transpose()?.map(Arc::new);
@@ -220,7 +236,12 @@ impl Server {
                 admin: pki.admin,
             },
         };
-        let reloads = [token_reload(config, &tokens), tls_files.into_reload()];
+        let issuers = config.tokens.issuers.clone();
+        let reloads = [
+            token_reload(config, &tokens),
+            tls_files.into_reload(),
+            external.reload(&config.authentication, issuers, &authenticator, &metrics),
+        ];
         let Authorizers {
             authorizer,
             rbac,
@@ -237,6 +258,7 @@ impl Server {
             secure: url,
             insecure: insecure.as_ref().map(&local).transpose()?,
         };
+        authentication_guard.disarm();
         Ok(Self {
             secure: SecurePort {
                 listener: secure,
@@ -253,6 +275,7 @@ impl Server {
             ),
             storage,
             tokens,
+            authentication,
             authorizer,
             rbac,
             nodes,
@@ -304,6 +327,10 @@ impl Material {
             client_cas,
             tokens,
             token_keys: config.tokens.read()?,
+            authentication: LoadedAuthentication::load(
+                &config.authentication,
+                &config.tokens.issuers,
+            )?,
             plugin_configurations,
             audit: config.audit.as_ref().map(AuditFiles::read).transpose()?,
         })

@@ -19,7 +19,7 @@ use crate::server::process::quotas::BuiltinQuotas;
 use crate::server::process::reload;
 use crate::server::process::roles;
 use crate::server::transport::connections::Connections;
-use crate::server::transport::handler::service_account_router;
+use crate::server::transport::handler::token_router;
 use crate::server::transport::listen;
 use crate::server::transport::service::{Authentication, Service};
 use crate::storage::Storage;
@@ -43,6 +43,7 @@ pub(in crate::server) struct Running {
     caches: Tasks,
     storage: Tasks,
     audit: Tasks,
+    authentication: Tasks,
     /// Become true when everything exists that a first request may need.
     ready: Vec<tokio::sync::watch::Receiver<bool>>,
     shutdown_grace: Duration,
@@ -126,14 +127,13 @@ impl Server {
             ..HttpConfig::new(self.tokens, self.metrics)
         });
         let router = http::router(Arc::clone(&registry), config);
-        let service_accounts =
-            service_account_router(registry, router.clone(), self.auditor.clone());
+        let token_routes = token_router(registry, router.clone(), self.auditor.clone());
         let audit = self.auditor.as_ref().map(|auditor| auditor.start());
         let audit = audit.unwrap_or_default();
         spawn_secure(
             self.secure,
             router.clone(),
-            service_accounts,
+            token_routes,
             self.auditor.clone(),
             &self.connections,
             &ports,
@@ -160,6 +160,7 @@ impl Server {
             caches,
             storage: storage_tasks,
             audit,
+            authentication: self.authentication,
             ready,
             shutdown_grace: self.shutdown_grace,
             _data_dir: self.data_dir,
@@ -185,6 +186,7 @@ impl Running {
             &self.caches,
             &self.storage,
             &self.audit,
+            &self.authentication,
         ])
         .await
     }
@@ -212,6 +214,7 @@ impl Running {
             tracing::warn!(%error, "connections aborted");
         }
         let ports = self.ports.drain(FLUSH_MAX).await;
+        let authentication = self.authentication.drain(FLUSH_MAX).await;
         let controllers = self.controllers.drain(FLUSH_MAX).await;
         let caches = self.caches.drain(FLUSH_MAX).await;
         let storage = self.storage.drain(FLUSH_MAX).await;
@@ -219,12 +222,17 @@ impl Running {
         let audit = self.audit.drain(FLUSH_MAX).await;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(elapsed_ms, "drained");
-        ports.and(controllers).and(caches).and(storage).and(audit)
+        ports
+            .and(authentication)
+            .and(controllers)
+            .and(caches)
+            .and(storage)
+            .and(audit)
     }
 }
 
 /// Waits for the first panic in any group. Cancel safe.
-async fn first_failure(groups: [&Tasks; 5]) -> TaskFailed {
+async fn first_failure(groups: [&Tasks; 6]) -> TaskFailed {
     let failures = groups.map(|group| Box::pin(group.failed()));
     futures_util::future::select_all(failures).await.0
 }
@@ -232,7 +240,7 @@ async fn first_failure(groups: [&Tasks; 5]) -> TaskFailed {
 fn spawn_secure(
     port: SecurePort,
     router: axum::Router,
-    service_accounts: axum::Router,
+    token_routes: axum::Router,
     auditor: Option<Arc<Auditor>>,
     open: &Arc<Connections>,
     ports: &Tasks,
@@ -242,7 +250,7 @@ fn spawn_secure(
         router,
         authentication: Authentication::Required {
             authenticator: port.authenticator,
-            service_accounts,
+            token_routes,
         },
         auditor,
     };
@@ -313,8 +321,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_in_any_vital_group_is_reported() {
-        for panics in 0..5 {
-            let groups = [(); 5].map(|()| Tasks::new());
+        for panics in 0..6 {
+            let groups = [(); 6].map(|()| Tasks::new());
             let group = groups.each_ref();
             let quiet = tokio::time::timeout(Duration::from_secs(1), first_failure(group)).await;
             assert!(quiet.is_err(), "{quiet:?}");

@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::api::UserInfo;
 use crate::audit::Auditor;
 use crate::auth::{
-    AuthenticatedRequest, Authenticator, Credential, ObjectReader, PeerCertificate,
+    AuthenticatedRequest, Authenticator, Credential, ExternalToken, ObjectReader, PeerCertificate,
     ServiceAccountToken, Unauthorized, websocket_token,
 };
 use crate::builtin::TokenObjects;
@@ -53,9 +53,9 @@ enum Access {
 
 type HandlerResult = Result<Response<Body>, Infallible>;
 
-/// Returns a router that validates the service account token of a request with the objects in `registry`, and
-/// passes the request on with the token's user.
-pub(in crate::server) fn service_account_router(
+/// Returns a router that completes the authentication of a request and passes the request on with its user: it validates
+/// a service account token with the objects in `registry`, and asks external authenticators about other tokens.
+pub(in crate::server) fn token_router(
     registry: Arc<Registry>,
     router: axum::Router,
     auditor: Option<Arc<Auditor>>,
@@ -68,18 +68,23 @@ pub(in crate::server) fn service_account_router(
             let token = request
                 .extensions_mut()
                 .remove::<Box<ServiceAccountToken>>();
-            let user = match token {
-                Some(token) => match token.validate(&*objects).await {
-                    Ok(user) => Ok((user, Credential::ServiceAccount { token, objects })),
+            let external = request.extensions_mut().remove::<Box<ExternalToken>>();
+            let user = match (token, external) {
+                (Some(token), _) => match token.validate(&*objects).await {
+                    Ok(user) => Ok((
+                        Arc::new(user),
+                        Credential::ServiceAccount { token, objects },
+                    )),
                     Err(error) => Err(Unauthorized::new(format!(
                         "token of a service account: {error}"
                     ))),
                 },
-                None => Err(Unauthorized::new("no credentials")),
+                (None, Some(token)) => token.authenticate().await,
+                (None, None) => Err(Unauthorized::new("no credentials")),
             };
             match user {
                 Ok((user, credential)) => {
-                    request.extensions_mut().insert(Arc::new(user));
+                    request.extensions_mut().insert(user);
                     request.extensions_mut().insert(credential);
                     let result = hyper::service::Service::call(&router, request).await;
                     result.unwrap_or_else(|never| match never {})
@@ -116,8 +121,8 @@ impl Handler {
             authentication: match service.authentication.clone() {
                 Authentication::Required {
                     authenticator,
-                    service_accounts,
-                } => Access::Required(authenticator, TowerToHyperService::new(service_accounts)),
+                    token_routes,
+                } => Access::Required(authenticator, TowerToHyperService::new(token_routes)),
                 Authentication::Unsecured(user) => Access::Unsecured(user),
             },
             certificate,
@@ -144,14 +149,14 @@ impl Handler {
         if auditor.is_some() {
             request.extensions_mut().insert(self.client);
         }
-        let (authenticator, service_accounts) = match &self.authentication {
+        let (authenticator, token_routes) = match &self.authentication {
             Access::Unsecured(user) => {
                 local::check(request)
                     .map_err(|foreign| Box::new(foreign.response(request, auditor)))?;
                 request.extensions_mut().insert(Arc::clone(user));
                 return Ok(&self.router);
             }
-            Access::Required(authenticator, service_accounts) => (authenticator, service_accounts),
+            Access::Required(authenticator, token_routes) => (authenticator, token_routes),
         };
         let authenticated = self.authenticate(authenticator, request);
         let authenticated = authenticated.map_err(|unauthorized| {
@@ -167,7 +172,11 @@ impl Handler {
             }
             AuthenticatedRequest::ServiceAccount(token) => {
                 request.extensions_mut().insert(token);
-                Ok(service_accounts)
+                Ok(token_routes)
+            }
+            AuthenticatedRequest::External(token) => {
+                request.extensions_mut().insert(token);
+                Ok(token_routes)
             }
         }
     }

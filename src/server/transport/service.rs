@@ -24,9 +24,9 @@ pub(in crate::server) enum Authentication {
     Required {
         /// Authenticates requests.
         authenticator: Arc<Authenticator>,
-        /// The router of requests with a service account token: it validates the token before it passes
+        /// The router of requests whose token needs further checks: it authenticates them before it passes
         /// them on.
-        service_accounts: axum::Router,
+        token_routes: axum::Router,
     },
     /// Not at all: every request from a local program has this user.
     Unsecured(Arc<UserInfo>),

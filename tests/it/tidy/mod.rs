@@ -17,6 +17,7 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "audit",
             "auth",
+            "authenticators",
             "admission",
             "registry",
             "apiextensions",

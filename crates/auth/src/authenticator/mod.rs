@@ -1,14 +1,16 @@
-//! Authentication of requests by client certificate or bearer token. Anonymous requests are limited to
-//! public paths.
+//! Authentication of requests by client certificate or bearer token. By default, anonymous requests are limited
+//! to public paths.
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::{HeaderMap, header};
 use rustls::server::danger::ClientCertVerifier;
 
 use super::allow_authenticated::PUBLIC_PATHS;
 use super::client_certificate::{ClientCertificates, PeerCertificate};
 use super::credential::Credential;
+use super::external_token::ExternalToken;
 use super::service_account::ServiceAccountToken;
 use super::token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 use super::unauthorized::Unauthorized;
@@ -19,6 +21,32 @@ use watchet_api::UserInfo;
 pub struct Authenticator {
     client_certificates: Arc<ClientCertificates>,
     tokens: Arc<TokenAuthenticator>,
+    anonymous: ArcSwap<AnonymousAccess>,
+}
+
+/// Which requests without credentials are authenticated as the anonymous user; the others are rejected.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum AnonymousAccess {
+    /// None.
+    None,
+    /// Those of the paths that the default policy allows to every user.
+    #[default]
+    PublicPaths,
+    /// Those of these exact paths.
+    Paths(Vec<String>),
+    /// All. The authorizer decides what the anonymous user may do.
+    All,
+}
+
+impl AnonymousAccess {
+    fn includes(&self, path: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::PublicPaths => PUBLIC_PATHS.contains(&path),
+            Self::Paths(paths) => paths.iter().any(|one| one == path),
+            Self::All => true,
+        }
+    }
 }
 
 /// An authenticated request.
@@ -34,6 +62,8 @@ pub enum AuthenticatedRequest {
     /// A request with a service account token that has a valid signature. [`ServiceAccountToken::validate`] checks the
     /// objects that it refers to, and returns its user.
     ServiceAccount(Box<ServiceAccountToken>),
+    /// A request with a token that only an external authenticator may accept: see [`ExternalToken::authenticate`].
+    External(Box<ExternalToken>),
 }
 
 impl Authenticator {
@@ -43,7 +73,13 @@ impl Authenticator {
         Self {
             client_certificates: Arc::new(ClientCertificates::new(verifier)),
             tokens,
+            anonymous: ArcSwap::default(),
         }
+    }
+
+    /// Replaces which requests may be anonymous; by default those of the public paths.
+    pub fn replace_anonymous(&self, anonymous: AnonymousAccess) {
+        self.anonymous.store(Arc::new(anonymous));
     }
 
     /// Returns the accepted client certificates.
@@ -93,13 +129,18 @@ impl Authenticator {
             Some(Ok(AuthenticatedToken::ServiceAccount(token))) => {
                 return Ok(AuthenticatedRequest::ServiceAccount(token));
             }
+            Some(Err(error)) if self.tokens.has_external() => {
+                let token = token.unwrap_or_default();
+                let external = ExternalToken::new(token, error, &self.tokens);
+                return Ok(AuthenticatedRequest::External(Box::new(external)));
+            }
             Some(Err(error)) => Some(format!("bearer token: {error}")),
             None => rejected,
         };
         if let Some(reason) = rejected {
             return Err(Unauthorized::new(reason));
         }
-        match PUBLIC_PATHS.contains(&path) {
+        match self.anonymous.load().includes(path) {
             true => Ok(AuthenticatedRequest::User {
                 user: Arc::new(UserInfo::anonymous()),
                 credential: None,

@@ -58,7 +58,7 @@ fn authenticator(ca: &Ca, tokens: &str) -> Authenticator {
 fn known(authenticated: Result<AuthenticatedRequest, Unauthorized>) -> Option<Arc<UserInfo>> {
     match authenticated {
         Ok(AuthenticatedRequest::User { user, .. }) => Some(user),
-        Ok(AuthenticatedRequest::ServiceAccount(token)) => panic!("{token:?}"),
+        Ok(other) => panic!("{other:?}"),
         Err(_) => None,
     }
 }
@@ -196,4 +196,34 @@ fn replaced_cas_apply_to_open_connections() {
         .client_certificates()
         .replace(verifier(&first));
     assert!(is_accepted());
+}
+
+#[test]
+fn anonymous_requests_can_be_allowed_and_refused() {
+    let ca = ca();
+    let authenticator = authenticator(&ca, "");
+    let allowed = |path| {
+        let result =
+            authenticator.authenticate(&PeerCertificate::Absent, path, &headers(None), NOW);
+        known(result).is_some_and(|user| user.name == "system:anonymous")
+    };
+    let paths = AnonymousAccess::Paths(vec!["/a".to_owned()]);
+    for (access, expected) in [
+        (AnonymousAccess::PublicPaths, [true, false, false]),
+        (AnonymousAccess::None, [false, false, false]),
+        (AnonymousAccess::All, [true, true, true]),
+        (paths, [false, true, false]),
+    ] {
+        authenticator.replace_anonymous(access.clone());
+        assert_eq!(
+            ["/livez", "/a", "/a/b"].map(allowed),
+            expected,
+            "{access:?}"
+        );
+    }
+    // An invalid credential is an error even where none is required.
+    authenticator.replace_anonymous(AnonymousAccess::All);
+    let wrong = headers(Some("Bearer wrong"));
+    let result = authenticator.authenticate(&PeerCertificate::Absent, "/a", &wrong, NOW);
+    assert!(result.is_err());
 }

@@ -261,15 +261,20 @@ pub(super) async fn review(
         return Err(ApiError::BadRequest(message.to_owned()));
     }
     let requested = given.audiences.unwrap_or_default();
+    let own = tokens.issuer();
     let authenticated = match tokens.authenticate(&token, &requested) {
         Ok(AuthenticatedToken::Static { user, .. }) => {
-            let own = tokens.issuer().audiences().iter();
+            let own = own.audiences().iter();
             let common = own.filter(|one| requested.is_empty() || requested.contains(one));
             Ok((user, common.cloned().collect()))
         }
         Ok(AuthenticatedToken::ServiceAccount(token)) => {
             let user = token.validate(&TokenObjects(registry)).await;
             user.map(|user| (Arc::new(user), token.audiences))
+        }
+        Err(error) if tokens.has_external() => {
+            let found = tokens.authenticate_external(&token, &requested, error);
+            found.await.map(|found| (found.user, found.audiences))
         }
         Err(error) => Err(error),
     };

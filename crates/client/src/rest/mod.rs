@@ -215,19 +215,35 @@ impl RestClient {
     /// The server was not reached, did not respond within the timeout, or responded with a failure.
     pub async fn post(&self, body: Bytes) -> Result<(), RestError> {
         let deadline = Instant::now() + self.shared.timeout;
+        let path = self.webhook_path();
+        let response = self.open_until(Self::webhook_call(&path, body), deadline);
+        let body = timeout_at(deadline, response.await?.whole(FAILURE_BYTES_MAX)).await;
+        body.map_err(|_| self.late())?.map(drop)
+    }
+
+    /// As [`Self::post`], and decodes the JSON of the response.
+    ///
+    /// # Errors
+    /// As [`Self::post`], or the response is no such JSON or is too large.
+    pub async fn post_json<T: DeserializeOwned>(&self, body: Bytes) -> Result<T, RestError> {
+        let path = self.webhook_path();
+        self.fetch_json(Self::webhook_call(&path, body)).await
+    }
+
+    fn webhook_path(&self) -> Path {
         let authority = self.shared.server.split_once("://");
         let has_path = authority.is_some_and(|(_, rest)| rest.contains('/'));
         let path = Path::new(if has_path { "" } else { "/" });
         let seconds = self.shared.timeout.as_secs_f64().ceil();
-        let path = path.query("timeout", format_args!("{seconds}s"));
-        let call = Call {
+        path.query("timeout", format_args!("{seconds}s"))
+    }
+
+    fn webhook_call(path: &Path, body: Bytes) -> Call<'_> {
+        Call {
             method: Method::POST,
             body,
-            ..Call::get(&path)
-        };
-        let response = self.open_until(call, deadline).await?;
-        let body = timeout_at(deadline, response.whole(FAILURE_BYTES_MAX)).await;
-        body.map_err(|_| self.late())?.map(drop)
+            ..Call::get(path)
+        }
     }
 
     /// Sends a request and returns the response's body as a stream; only the head has a timeout.

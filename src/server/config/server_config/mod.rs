@@ -13,6 +13,7 @@ use crate::builtin::RegistryConfig;
 use crate::cacher::CacherConfig;
 use crate::controllers;
 use crate::server::config::audit::AuditConfig;
+use crate::server::config::authentication::AuthenticationConfig;
 use crate::server::config::authorization::{AuthorizationMode, authorization_modes};
 use crate::server::config::bytes;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting, certificate_files};
@@ -44,6 +45,8 @@ pub(in crate::server) struct Config {
     pub client_ca_file: Option<FileSetting>,
     /// `--token-auth-file`
     pub token_auth_file: Option<FileSetting>,
+    /// Issuers of JSON Web Tokens, anonymous requests, the token webhook.
+    pub authentication: AuthenticationConfig,
     /// The settings of service account tokens.
     pub tokens: TokenConfig,
     /// `--authorization-mode`
@@ -126,6 +129,7 @@ impl Config {
             serving_certificate,
             client_ca_file: file(&flags.client_ca_file),
             token_auth_file: file(&flags.token_auth_file),
+            authentication: AuthenticationConfig::check(flags)?,
             tokens: TokenConfig::check(flags)?,
             authorization: authorization_modes(&flags.authorization_mode)?,
             audit: AuditConfig::check(flags)?,

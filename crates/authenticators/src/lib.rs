@@ -1,0 +1,39 @@
+//! Authenticators of bearer tokens that other programs issue or know.
+//!
+//! - [`JwtAuthenticator`]: JSON Web Tokens of OIDC issuers. An [`AuthenticationConfiguration`] has the issuers and how
+//!   claims become users; expressions are in CEL. The keys of an issuer are fetched over HTTPS by a task of its own, so
+//!   an issuer that does not respond delays no other authentication.
+//! - [`WebhookAuthenticator`]: a program that reviews tokens, and a cache of its responses.
+//!
+//! Both implement [`ExternalAuthenticator`](watchet_auth::ExternalAuthenticator).
+//!
+//! ```
+//! use watchet_authenticators::AuthenticationConfiguration;
+//!
+//! let text = "
+//! apiVersion: apiserver.config.k8s.io/v1
+//! kind: AuthenticationConfiguration
+//! jwt:
+//! - issuer: {url: http://issuer.example.com, audiences: [watchet]}
+//!   claimMappings: {username: {claim: sub, prefix: ''}}
+//! ";
+//! let config: AuthenticationConfiguration = text.parse()?;
+//! assert_eq!(
+//!     config.validate(&[]).unwrap_err().to_string(),
+//!     r#"jwt[0].issuer.url: Invalid value: "http://issuer.example.com": URL scheme must be https"#
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod config;
+mod jwt;
+mod token_cache;
+mod webhook;
+
+pub use config::{
+    Anonymous, AnonymousCondition, AuthenticationConfiguration, ClaimMappings, ClaimOrExpression,
+    ClaimValidationRule, ExtraMapping, InvalidConfiguration, Issuer, JwtConfiguration,
+    PrefixedClaimOrExpression, UserValidationRule, ValidConfiguration,
+};
+pub use jwt::{InvalidAlgorithm, JwtAuthenticator, SigningAlgorithms};
+pub use webhook::{ReviewVersion, WebhookAuthenticator};

@@ -1,0 +1,195 @@
+//! `WebhookAuthenticator`: asks a program about tokens, by a `TokenReview` of `authentication.k8s.io`, with the retries of
+//! [upstream](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/plugin/pkg/authenticator/token/webhook/webhook.go).
+//! Definite responses are cached, errors are not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use watchet_api::UserInfo;
+use watchet_auth::{ExternalAuthenticator, ExternalUser, InvalidToken};
+use watchet_client::{RestClient, RestError};
+
+use crate::token_cache::{CacheKey, TokenCache};
+
+/// How often a review is posted, the first pause between two posts, and its growth; as upstream.
+const ATTEMPTS_MAX: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_FACTOR: f64 = 1.5;
+/// The maximum random part of a pause, relative to it.
+const PAUSE_JITTER: f64 = 0.2;
+
+/// The version of `TokenReview`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReviewVersion {
+    /// `authentication.k8s.io/v1`
+    V1,
+    /// `authentication.k8s.io/v1beta1`
+    V1Beta1,
+}
+
+impl ReviewVersion {
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "authentication.k8s.io/v1",
+            Self::V1Beta1 => "authentication.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// Authenticates tokens by a webhook.
+#[derive(Debug)]
+pub struct WebhookAuthenticator {
+    client: RestClient,
+    version: ReviewVersion,
+    /// How long a response is valid; zero is not at all.
+    cache_ttl: Duration,
+    /// The audiences of a response that names none.
+    audiences: Vec<String>,
+    /// `None` is a token that the webhook does not accept.
+    cache: TokenCache<Option<ExternalUser>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Review {
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    authenticated: bool,
+    user: Option<User>,
+    audiences: Option<Vec<String>>,
+    error: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct User {
+    username: String,
+    uid: String,
+    groups: Option<Vec<String>>,
+    extra: Option<BTreeMap<String, Vec<String>>>,
+}
+
+impl WebhookAuthenticator {
+    /// Creates an authenticator that posts reviews to the server of `client`. A response is valid for `cache_ttl`. Tokens
+    /// without audiences are for `audiences`.
+    pub fn new(
+        client: RestClient,
+        version: ReviewVersion,
+        cache_ttl: Duration,
+        audiences: Vec<String>,
+    ) -> Self {
+        Self {
+            client,
+            version,
+            cache_ttl,
+            audiences,
+            cache: TokenCache::default(),
+        }
+    }
+
+    async fn review(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<ExternalUser>, InvalidToken> {
+        let review = json!({
+            "kind": "TokenReview",
+            "apiVersion": self.version.api_version(),
+            "metadata": {},
+            "spec": {"token": token, "audiences": audiences},
+            "status": {"user": {}},
+        });
+        let response = self.post(&review).await.map_err(|error| {
+            let server = self.client.server();
+            tracing::error!(server, %error, "token webhook failed");
+            InvalidToken::Unverified(error.to_string())
+        })?;
+        self.user(response.status, audiences)
+    }
+
+    async fn post(&self, review: &Value) -> Result<Review, RestError> {
+        let body = Bytes::from(review.to_string());
+        let mut pause = PAUSE;
+        for _ in 1..ATTEMPTS_MAX {
+            match self.client.post_json(body.clone()).await {
+                Err(error) if should_retry(&error) => {
+                    let jittered = pause.mul_f64(1.0 + PAUSE_JITTER * fastrand::f64());
+                    tokio::time::sleep(error.retry_after().unwrap_or(jittered)).await;
+                    pause = pause.mul_f64(PAUSE_FACTOR);
+                }
+                result => return result,
+            }
+        }
+        self.client.post_json(body.clone()).await
+    }
+
+    fn user(
+        &self,
+        status: Status,
+        requested: &[String],
+    ) -> Result<Option<ExternalUser>, InvalidToken> {
+        let named = status.audiences.filter(|named| !named.is_empty());
+        let audiences = named.as_deref().unwrap_or(&self.audiences);
+        let common = requested.iter().filter(|one| audiences.contains(one));
+        let audiences: Vec<String> = common.cloned().collect();
+        if audiences.is_empty() {
+            return Ok(None);
+        }
+        if !status.authenticated {
+            return match status.error.is_empty() {
+                true => Ok(None),
+                false => Err(InvalidToken::Rejected(status.error)),
+            };
+        }
+        let user = status.user.unwrap_or_default();
+        let groups = user.groups.unwrap_or_default();
+        let mut info = UserInfo::authenticated(user.username, user.uid, groups);
+        info.extra = user.extra.unwrap_or_default();
+        Ok(Some(ExternalUser {
+            user: Arc::new(info),
+            audiences,
+            expires: None,
+            issuer: None,
+        }))
+    }
+}
+
+/// Returns true for errors that pass, as upstream.
+fn should_retry(error: &RestError) -> bool {
+    matches!(error.code(), Some(429 | 500 | 504)) || error.retry_after().is_some()
+}
+
+#[async_trait]
+impl ExternalAuthenticator for WebhookAuthenticator {
+    async fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<ExternalUser>, InvalidToken> {
+        let found = self
+            .cache
+            .get_or_compute(CacheKey::new(token, audiences), || async {
+                let reviewed = self.review(token, audiences).await;
+                let ttl = match reviewed {
+                    Ok(_) => self.cache_ttl,
+                    Err(_) => Duration::ZERO,
+                };
+                (reviewed, Instant::now() + ttl)
+            });
+        found.await
+    }
+
+    fn accepts_issuer(&self, _: &str) -> bool {
+        false
+    }
+}
