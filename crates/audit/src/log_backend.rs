@@ -65,11 +65,16 @@ impl LogBackend {
     ) -> io::Result<Self> {
         let file = LogFile::open(&options.path, options.rotation)?;
         let is_rotated = file.is_rotated();
+        let batch_bytes = options.truncate.map(|truncate| truncate.batch_bytes_max);
+        let limits = QueueLimits {
+            batch_bytes: batch_bytes.unwrap_or(LIMITS.batch_bytes),
+            ..LIMITS
+        };
         let rotated = RotatedFiles::new(&options.path, options.rotation);
         Ok(Self {
             mode: options.mode,
             truncate: options.truncate,
-            queue: Queue::new(LIMITS),
+            queue: Queue::new(limits),
             file: Mutex::new(file),
             rotated: is_rotated.then(|| Arc::new(Mutex::new(rotated))),
             complaints: Complaints::default(),
@@ -161,5 +166,31 @@ impl LogBackend {
             }
         };
         drop(self.tasks.spawn_blocking("audit-log clean-up", clean_up));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_maximum_size_of_a_batch_limits_what_is_written_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = LogOptions {
+            path: directory.path().join("audit.log"),
+            rotation: Rotation::default(),
+            mode: Mode::Batch,
+            truncate: Some(Truncate {
+                event_bytes_max: 8,
+                batch_bytes_max: 8,
+            }),
+        };
+        let log = LogBackend::open(&options, Tasks::new(), Metrics::new()).unwrap();
+        let log = Arc::new(log);
+        for line in ["one\n", "two\n", "six\n"] {
+            assert!(log.record(line.into()).is_none());
+        }
+        let sizes = std::iter::from_fn(|| log.queue.take()).map(|batch| batch.events.len());
+        assert_eq!(sizes.collect::<Vec<_>>(), [2, 1]);
     }
 }
