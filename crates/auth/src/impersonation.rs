@@ -197,7 +197,7 @@ fn list(groups: &[String], extra: &BTreeMap<String, Vec<String>>, uid: &str) -> 
 }
 
 /// Decodes the `%XX` escapes of a key; returns it unchanged if the result is not UTF-8.
-fn decoded(key: &str) -> String {
+pub(crate) fn decoded(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let Some((first, tail)) = rest.split_first() {

@@ -69,6 +69,7 @@ mod client_certificate;
 mod credential;
 mod external_authenticator;
 mod external_token;
+mod front_proxy;
 pub mod impersonation;
 mod object_reader;
 mod service_account;
@@ -87,6 +88,7 @@ pub use client_certificate::{ClientCertificate, ClientCertificates, PeerCertific
 pub use credential::Credential;
 pub use external_authenticator::{ExternalAuthenticator, ExternalUser};
 pub use external_token::ExternalToken;
+pub use front_proxy::{FrontProxy, FrontProxyHeaders};
 pub use object_reader::{Freshness, ObjectReadError, ObjectReader};
 pub use service_account::{
     Claims, DEFAULT_ISSUER, InvalidKeys, KubernetesClaims, Reference, ServiceAccountToken,

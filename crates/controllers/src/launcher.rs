@@ -36,6 +36,8 @@ pub struct Launcher<'a> {
     pub quotas: &'a Arc<dyn QuotaCounter>,
     /// The CAs of the client certificates that the server accepts, which may change.
     pub client_cas: &'a watch::Receiver<Vec<CertificateDer<'static>>>,
+    /// The front proxies that the server accepts, if any.
+    pub front_proxy: Option<&'a cluster_authentication::FrontProxyInfo>,
 }
 
 impl Launcher<'_> {
@@ -57,7 +59,13 @@ impl Launcher<'_> {
             resource_quota::ResourceQuotas::new(registry, metrics, self.quotas.clone())
         });
         self.start(|registry, metrics| {
-            cluster_authentication::ClusterAuthentication::new(registry, metrics, self.client_cas)
+            let (client_cas, front_proxy) = (self.client_cas, self.front_proxy);
+            cluster_authentication::ClusterAuthentication::new(
+                registry,
+                metrics,
+                client_cas,
+                front_proxy,
+            )
         });
     }
 

@@ -62,6 +62,7 @@
 //!     signer: &signer,
 //!     quotas: &quotas,
 //!     client_cas: &client_cas,
+//!     front_proxy: None,
 //! };
 //! launcher.start_all();
 //!
@@ -102,6 +103,7 @@ mod resource_quota;
 mod launcher;
 mod selection;
 
+pub use cluster_authentication::FrontProxyInfo;
 pub use launcher::Launcher;
 pub use node_authorization::feed_node_authorizer;
 pub use quota_counter::QuotaCounter;

@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use http::HeaderName;
+
+use crate::auth::FrontProxyHeaders;
 use crate::authenticators::{
     ClaimMappings, ClaimValidationRule, Issuer, JwtConfiguration, PrefixedClaimOrExpression,
     ReviewVersion, SigningAlgorithms,
@@ -22,6 +25,17 @@ pub(in crate::server) struct AuthenticationConfig {
     pub oidc: Option<OidcConfig>,
     /// The token webhook.
     pub webhook: Option<TokenWebhookConfig>,
+    /// The front proxies.
+    pub front_proxy: Option<FrontProxyConfig>,
+}
+
+/// The front proxies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::server) struct FrontProxyConfig {
+    /// `--requestheader-client-ca-file`
+    pub ca_file: FileSetting,
+    /// The allowed proxies and their headers.
+    pub headers: FrontProxyHeaders,
 }
 
 /// The issuer of the `--oidc-` flags.
@@ -75,8 +89,42 @@ impl AuthenticationConfig {
             anonymous,
             oidc,
             webhook: webhook(flags)?,
+            front_proxy: front_proxy(flags)?,
         })
     }
+}
+
+fn front_proxy(flags: &Flags) -> Result<Option<FrontProxyConfig>, ConfigError> {
+    let names = |setting: &SettingValue| {
+        let parsed = list(setting).into_iter().map(|name| {
+            HeaderName::try_from(&name).map_err(|_| {
+                setting
+                    .clone()
+                    .error(format_args!("has {name:?}, which is no header name"))
+            })
+        });
+        parsed.collect::<Result<Vec<_>, _>>()
+    };
+    let prefixes = names(&flags.requestheader_extra_headers_prefix)?;
+    let headers = FrontProxyHeaders {
+        allowed_names: list(&flags.requestheader_allowed_names),
+        username: names(&flags.requestheader_username_headers)?,
+        uid: names(&flags.requestheader_uid_headers)?,
+        group: names(&flags.requestheader_group_headers)?,
+        extra_prefixes: prefixes.iter().map(ToString::to_string).collect(),
+    };
+    let file = flags.requestheader_client_ca_file.non_empty();
+    Ok(file.map(|file| FrontProxyConfig {
+        ca_file: FileSetting::new(file),
+        headers,
+    }))
+}
+
+/// Splits a comma-separated list.
+fn list(setting: &SettingValue) -> Vec<String> {
+    let members = setting.text.split(',').map(str::trim);
+    let members = members.filter(|member| !member.is_empty());
+    members.map(str::to_owned).collect()
 }
 
 fn webhook(flags: &Flags) -> Result<Option<TokenWebhookConfig>, ConfigError> {
@@ -229,6 +277,10 @@ mod tests {
         let claim = [&ISSUER[..], &[("oidc-required-claim", "a")]].concat();
         let algorithm = [&ISSUER[..], &[("oidc-signing-algs", "HS256")]].concat();
         for (given, expected) in [
+            (
+                &[("requestheader-uid-headers", "a b")][..],
+                "has \"a b\", which is no header name",
+            ),
             (
                 &both[..],
                 "authentication-config file and oidc-* flags are mutually exclusive",

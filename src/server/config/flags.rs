@@ -102,6 +102,23 @@ pub(in crate::server) struct Flags {
     pub authentication_token_webhook_version: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "CSV file of accepted bearer tokens, one per line: token,user,uid[,\"group1,group2\"]")]
     pub token_auth_file: SettingValue,
+    /// PEM file with the CAs of front proxies, which send the user of a request in headers
+    #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION)]
+    pub requestheader_client_ca_file: SettingValue,
+    #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION, help = "Common names of the certificates of front proxies [default: any]")]
+    pub requestheader_allowed_names: SettingValue,
+    /// Headers with the user name, e.g. X-Remote-User; the first that is not empty counts
+    #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION)]
+    pub requestheader_username_headers: SettingValue,
+    /// Headers with the unique ID of the user, e.g. X-Remote-Uid
+    #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION)]
+    pub requestheader_uid_headers: SettingValue,
+    /// Headers with groups, e.g. X-Remote-Group
+    #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION)]
+    pub requestheader_group_headers: SettingValue,
+    /// Prefixes of headers with further attributes of the user, e.g. X-Remote-Extra-
+    #[arg(long, value_name = "PREFIX,...", action = ArgAction::Append, help_heading = AUTHENTICATION)]
+    pub requestheader_extra_headers_prefix: SettingValue,
     /// Issuers of service account tokens: the first is written into new tokens, tokens of all are accepted
     #[arg(long, value_name = "URL,...", default_value = "https://kubernetes.default.svc.cluster.local", action = ArgAction::Append, help_heading = AUTHENTICATION)]
     pub service_account_issuer: SettingValue,
@@ -110,6 +127,9 @@ pub(in crate::server) struct Flags {
     pub service_account_key_file: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with the private key (RSA, or ECDSA with P-256 or P-384) that signs service account tokens; all servers of one etcd need the same [default: one stored in <data-dir>/pki]")]
     pub service_account_signing_key_file: SettingValue,
+    /// Maximum validity of service account tokens, 1h or more; longer requests get this one; 0 is no limit
+    #[arg(long, value_name = "DURATION", default_value = "0", help_heading = AUTHENTICATION)]
+    pub service_account_max_token_expiration: SettingValue,
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION, help = "Accepted audiences of service account tokens [default: --service-account-issuer]")]
     pub api_audiences: SettingValue,
     /// Authorization modes, asked in their order until one allows: `RBAC` (roles and bindings, as in kube-apiserver;

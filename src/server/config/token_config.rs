@@ -1,10 +1,11 @@
 //! The settings of service account tokens: issuers, audiences, keys. The key files are read here.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::server::config::file_setting::FileSetting;
 use crate::server::config::flags::Flags;
-use crate::server::config::setting_value::{ConfigError, SettingValue};
+use crate::server::config::setting_value::{ConfigError, SettingValue, parsed_duration};
 
 /// The settings of service account tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +18,13 @@ pub(in crate::server) struct TokenConfig {
     pub(in crate::server) key_files: Vec<FileSetting>,
     /// `--service-account-signing-key-file`
     pub(in crate::server) signing_key_file: Option<FileSetting>,
+    /// `--service-account-max-token-expiration`; zero is no limit.
+    pub(in crate::server) expiration_max: Duration,
 }
+
+/// The bounds of `--service-account-max-token-expiration`, as upstream.
+const EXPIRATION_MIN: Duration = Duration::from_secs(60 * 60);
+const EXPIRATION_MAX: Duration = Duration::from_secs(1 << 32);
 
 /// The contents of configured key files.
 #[derive(Debug)]
@@ -46,6 +53,12 @@ impl TokenConfig {
                  https://kubernetes.default.svc.cluster.local"
             )));
         }
+        let expiration = flags.service_account_max_token_expiration.clone();
+        let expiration_max = parsed_duration(&expiration)?;
+        if !expiration_max.is_zero() && !(EXPIRATION_MIN..=EXPIRATION_MAX).contains(&expiration_max)
+        {
+            return Err(expiration.error("must be 0, or at least 1h and at most 2^32 seconds"));
+        }
         let key_files = flags.service_account_key_file.clone();
         let file = |path: String| FileSetting {
             path: PathBuf::from(path),
@@ -57,6 +70,7 @@ impl TokenConfig {
             audiences: list(&flags.api_audiences),
             key_files: list(&key_files).into_iter().map(file).collect(),
             signing_key_file: signing.map(FileSetting::new),
+            expiration_max,
         })
     }
 
@@ -112,6 +126,18 @@ mod tests {
         assert_eq!(config.key_files.len(), 2);
         let error = config.read().unwrap_err().to_string();
         assert!(error.contains("--service-account-key-file") && error.contains("cannot be read"));
+    }
+
+    #[test]
+    fn maximum_expiration_is_limited() {
+        let flag = "service-account-max-token-expiration";
+        assert_eq!(
+            config(&[(flag, "2h")]).unwrap().expiration_max,
+            Duration::from_secs(7200)
+        );
+        for wrong in ["59m", "2000000h", "1"] {
+            assert!(config(&[(flag, wrong)]).is_err(), "{wrong}");
+        }
     }
 
     #[test]

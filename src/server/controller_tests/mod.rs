@@ -128,6 +128,7 @@ fn start(registry: &Arc<Registry>, tasks: &Tasks) -> Queues {
         signer: &Arc::new(authority()),
         quotas: &quotas,
         client_cas: &tokio::sync::watch::channel(Vec::new()).1,
+        front_proxy: None,
     };
     launcher.start_all();
     Queues(metrics)

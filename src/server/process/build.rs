@@ -19,11 +19,11 @@ use crate::audit::Auditor;
 use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacAuthorizer;
 use crate::auth::{
-    AllowAuthenticated, AlwaysDeny, Authenticator, Authorizer, TokenAuthenticator, TokenFile,
-    UnionAuthorizer,
+    AllowAuthenticated, AlwaysDeny, Authenticator, Authorizer, FrontProxy, TokenAuthenticator,
+    TokenFile, UnionAuthorizer,
 };
 use crate::builtin::RegistryConfig;
-use crate::controllers::Selection;
+use crate::controllers::{FrontProxyInfo, Selection};
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
 use crate::server::config::authorization::AuthorizationMode;
@@ -42,7 +42,7 @@ use crate::server::process::open_storage;
 use crate::server::process::pki::{self, PkiError};
 use crate::server::process::reload::Reload;
 use crate::server::process::tls_files::{Kubeconfig, TlsFiles};
-use crate::server::process::token_issuer::{TokenKeysError, token_issuer};
+use crate::server::process::token_issuer::{TokenKeysError, keys_reload, token_issuer};
 use crate::server::transport::connections::Connections;
 use crate::server::transport::listen::{self, BindError};
 use crate::server::transport::tls::{self, TlsError, TlsSettings};
@@ -78,6 +78,8 @@ pub(in crate::server) struct Server {
     pub(in crate::server) signer: Arc<CertificateAuthority>,
     /// The CAs of the client certificates that are accepted.
     pub(in crate::server) client_cas: watch::Receiver<Vec<CertificateDer<'static>>>,
+    /// The front proxies that are accepted.
+    pub(in crate::server) front_proxy: Option<FrontProxyInfo>,
     /// The files whose changes are applied.
     pub(in crate::server) reloads: Vec<Reload>,
     pub(in crate::server) requests: RequestLimits,
@@ -151,6 +153,7 @@ impl BuildError {
 struct Material {
     serving: Option<rustls::sign::CertifiedKey>,
     client_cas: Vec<CertificateDer<'static>>,
+    proxy_cas: Vec<CertificateDer<'static>>,
     tokens: Option<TokenFile>,
     token_keys: TokenKeys,
     authentication: LoadedAuthentication,
@@ -175,7 +178,12 @@ impl Server {
             .and_then(|name| name.into_string().ok());
         let address = config.listen.address;
         let pki = pki::load_or_create(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
-        let issuer = token_issuer(&config.tokens, material.token_keys, &pki, &pki_dir)?;
+        let issuer = token_issuer(
+            &config.tokens,
+            material.token_keys,
+            &pki.service_account_key,
+            &pki_dir,
+        )?;
         let authentication = Tasks::new();
         // If a later step fails, they end.
         let authentication_guard = authentication.token().drop_guard();
@@ -190,8 +198,11 @@ impl Server {
         let mut client_cas = material.client_cas;
         let own_ca = CertificateDer::from_pem_slice(pki.ca.as_bytes()).map_err(TlsError::from)?;
         client_cas.push(own_ca.clone());
+        let proxy_cas = material.proxy_cas;
         let verifier = tls::client_verifier(&provider, client_cas.clone())?;
-        let authenticator = Arc::new(Authenticator::new(verifier.clone(), tokens.clone()));
+        let front_proxy = front_proxy(&provider, config, &proxy_cas)?;
+        let authenticator = Authenticator::new(verifier, tokens.clone());
+        let authenticator = Arc::new(authenticator.with_front_proxy(front_proxy));
         authenticator.replace_anonymous(anonymous);
         let metrics = Metrics::new();
         let auditor = material.audit.map(|files| files.open(&metrics));
@@ -213,23 +224,29 @@ impl Server {
                 ServerTrust::own(&pki.ca),
             ),
         };
-        let tls = tls::server_config(&config.tls, certificate.clone(), verifier)?;
+        let all_cas = client_cas.iter().chain(&proxy_cas).cloned();
+        let handshakes = tls::client_verifier(&provider, all_cas)?;
+        let tls = tls::server_config(&config.tls, certificate.clone(), handshakes)?;
         let tls = Arc::new(ArcSwap::from_pointee(tls));
         let kubeconfig =
             std::path::absolute(&config.kubeconfig).unwrap_or(config.kubeconfig.clone());
         let text = kubeconfig::render(url, &trust, &pki.admin);
         files::write(&kubeconfig, text.as_bytes(), PRIVATE)?;
         let (client_cas, client_cas_seen) = watch::channel(client_cas);
+        let (proxy_cas, proxy_cas_seen) = watch::channel(proxy_cas);
+        let proxy = config.authentication.front_proxy.as_ref();
         let tls_files = TlsFiles {
             provider,
             parameters: config.tls.clone(),
             serving: config.serving_certificate.clone(),
             certificate,
             client_ca_file: config.client_ca_file.clone(),
+            proxy_ca_file: proxy.map(|proxy| proxy.ca_file.clone()),
             own_ca,
             settings: Arc::clone(&tls),
             authenticator: Arc::clone(&authenticator),
             client_cas,
+            proxy_cas,
             kubeconfig: Kubeconfig {
                 path: kubeconfig.clone(),
                 url,
@@ -239,6 +256,12 @@ impl Server {
         let issuers = config.tokens.issuers.clone();
         let reloads = [
             token_reload(config, &tokens),
+            keys_reload(
+                &config.tokens,
+                pki.service_account_key,
+                pki_dir.clone(),
+                &tokens,
+            ),
             tls_files.into_reload(),
             external.reload(&config.authentication, issuers, &authenticator, &metrics),
         ];
@@ -289,6 +312,10 @@ impl Server {
             root_ca: trust.certificate_authority,
             signer: Arc::new(pki.signer),
             client_cas: client_cas_seen,
+            front_proxy: proxy.map(|proxy| FrontProxyInfo {
+                cas: proxy_cas_seen,
+                headers: proxy.headers.clone(),
+            }),
             reloads: reloads.into_iter().flatten().collect(),
             requests: config.requests.clone(),
             shutdown_grace: config.shutdown_grace,
@@ -311,6 +338,10 @@ impl Material {
             Some(file) => tls::client_cas(provider, file)?,
             None => Vec::new(),
         };
+        let proxy_cas = match &config.authentication.front_proxy {
+            Some(proxy) => tls::client_cas(provider, &proxy.ca_file)?,
+            None => Vec::new(),
+        };
         let tokens = match &config.token_auth_file {
             Some(file) => Some(token_file(file)?),
             None => None,
@@ -325,6 +356,7 @@ impl Material {
         Ok(Self {
             serving,
             client_cas,
+            proxy_cas,
             tokens,
             token_keys: config.tokens.read()?,
             authentication: LoadedAuthentication::load(
@@ -364,6 +396,18 @@ fn authorizers(modes: &[AuthorizationMode]) -> Authorizers {
         rbac,
         nodes,
     }
+}
+
+fn front_proxy(
+    provider: &Arc<rustls::crypto::CryptoProvider>,
+    config: &Config,
+    cas: &[CertificateDer<'static>],
+) -> Result<Option<FrontProxy>, TlsError> {
+    let Some(proxy) = &config.authentication.front_proxy else {
+        return Ok(None);
+    };
+    let verifier = tls::client_verifier(provider, cas.iter().cloned())?;
+    Ok(Some(FrontProxy::new(verifier, proxy.headers.clone())))
 }
 
 fn token_file(file: &FileSetting) -> Result<TokenFile, ConfigError> {

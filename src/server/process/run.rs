@@ -116,6 +116,7 @@ impl Server {
             signer: &self.signer,
             quotas: &quotas,
             client_cas: &self.client_cas,
+            front_proxy: self.front_proxy.as_ref(),
         };
         launcher.start_all();
 

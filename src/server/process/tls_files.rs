@@ -27,11 +27,14 @@ pub(super) struct TlsFiles {
     /// The certificate that is served now.
     pub(super) certificate: CertifiedKey,
     pub(super) client_ca_file: Option<FileSetting>,
+    /// The CAs of front proxies.
+    pub(super) proxy_ca_file: Option<FileSetting>,
     /// The server's own CA, which is always accepted.
     pub(super) own_ca: CertificateDer<'static>,
     pub(super) settings: TlsSettings,
     pub(super) authenticator: Arc<Authenticator>,
     pub(super) client_cas: watch::Sender<Vec<CertificateDer<'static>>>,
+    pub(super) proxy_cas: watch::Sender<Vec<CertificateDer<'static>>>,
     pub(super) kubeconfig: Kubeconfig,
 }
 
@@ -56,7 +59,8 @@ impl TlsFiles {
         if let Some(CertificateFiles { certificate, key }) = &self.serving {
             files.extend([certificate.path.clone(), key.path.clone()]);
         }
-        files.extend(self.client_ca_file.as_ref().map(|file| file.path.clone()));
+        let cas = self.client_ca_file.iter().chain(&self.proxy_ca_file);
+        files.extend(cas.map(|file| file.path.clone()));
         (!files.is_empty()).then(|| Reload::new(files, move || self.apply()))
     }
 
@@ -66,7 +70,17 @@ impl TlsFiles {
             None => Vec::new(),
         };
         cas.push(self.own_ca.clone());
+        let proxy_cas = match &self.proxy_ca_file {
+            Some(file) => tls::client_cas(&self.provider, file)?,
+            None => Vec::new(),
+        };
         let verifier = tls::client_verifier(&self.provider, cas.clone())?;
+        let proxy_verifier = match self.proxy_ca_file {
+            Some(_) => Some(tls::client_verifier(&self.provider, proxy_cas.clone())?),
+            None => None,
+        };
+        let all_cas = cas.iter().chain(&proxy_cas).cloned();
+        let handshakes = tls::client_verifier(&self.provider, all_cas)?;
         let certificate = match &self.serving {
             Some(files) => tls::given_certificate(&self.provider, files)?,
             None => self.certificate.clone(),
@@ -75,14 +89,25 @@ impl TlsFiles {
             let trust = ServerTrust::given(&certificate.cert, self.kubeconfig.url.ip());
             self.kubeconfig.write(&trust)?;
         }
-        let settings = tls::server_config(&self.parameters, certificate, Arc::clone(&verifier))?;
+        let settings = tls::server_config(&self.parameters, certificate, handshakes)?;
         self.settings.store(Arc::new(settings));
         self.authenticator.client_certificates().replace(verifier);
-        self.client_cas.send_if_modified(|current| {
-            let is_changed = *current != cas;
-            *current = cas;
-            is_changed
-        });
+        if let Some((proxy, verifier)) = self.authenticator.front_proxy().zip(proxy_verifier) {
+            proxy.certificates().replace(verifier);
+        }
+        publish(&self.client_cas, cas);
+        publish(&self.proxy_cas, proxy_cas);
         Ok(())
     }
+}
+
+fn publish(
+    sender: &watch::Sender<Vec<CertificateDer<'static>>>,
+    cas: Vec<CertificateDer<'static>>,
+) {
+    sender.send_if_modified(|current| {
+        let is_changed = *current != cas;
+        *current = cas;
+        is_changed
+    });
 }

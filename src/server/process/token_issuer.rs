@@ -1,11 +1,13 @@
 //! Creates the issuer of service account tokens from the configuration and the keys in the data directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::auth::TokenIssuer;
+use crate::auth::{TokenAuthenticator, TokenIssuer};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::{TokenConfig, TokenKeys};
-use crate::server::process::pki::{Pki, PkiError};
+use crate::server::process::pki::PkiError;
+use crate::server::process::reload::Reload;
 
 /// Why the keys cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +19,7 @@ pub(in crate::server) enum TokenKeysError {
     Pki(#[from] PkiError),
 }
 
-/// Creates the issuer with these keys, or with the key of `pki` if no signing key is
+/// Creates the issuer with these keys, or with `own_key`, which is stored in `dir`, if no signing key is
 /// configured.
 ///
 /// # Errors
@@ -25,7 +27,7 @@ pub(in crate::server) enum TokenKeysError {
 pub(in crate::server) fn token_issuer(
     config: &TokenConfig,
     keys: TokenKeys,
-    pki: &Pki,
+    own_key: &str,
     dir: &Path,
 ) -> Result<TokenIssuer, TokenKeysError> {
     let TokenKeys {
@@ -33,11 +35,14 @@ pub(in crate::server) fn token_issuer(
         mut others,
     } = keys;
     // Tokens signed by the own key before another was configured remain valid.
-    let own = signing.is_some().then(|| pki.service_account_key.clone());
+    let own = signing.is_some().then(|| own_key.to_owned());
     others.extend(own);
-    let signing = signing.unwrap_or_else(|| pki.service_account_key.clone());
+    let signing = signing.unwrap_or_else(|| own_key.to_owned());
     let (issuers, audiences) = (config.issuers.clone(), config.audiences.clone());
     let made = TokenIssuer::new(&signing, &others, issuers, audiences);
+    let seconds = i64::try_from(config.expiration_max.as_secs()).unwrap_or(i64::MAX);
+    let expiration_max = Some(seconds).filter(|seconds| *seconds > 0);
+    let made = made.map(|issuer| issuer.with_expiration_max(expiration_max));
     made.map_err(|(which, error)| {
         let given = match which {
             Some(index) => config.key_files.get(index),
@@ -48,4 +53,23 @@ pub(in crate::server) fn token_issuer(
             None => PkiError::service_account_key(dir, error.to_string()).into(),
         }
     })
+}
+
+/// Returns the reload of the configured key files; `None` if there are none.
+pub(in crate::server) fn keys_reload(
+    config: &TokenConfig,
+    own_key: String,
+    dir: PathBuf,
+    tokens: &Arc<TokenAuthenticator>,
+) -> Option<Reload> {
+    let files = config.key_files.iter().chain(&config.signing_key_file);
+    let files: Vec<PathBuf> = files.map(|file| file.path.clone()).collect();
+    if files.is_empty() {
+        return None;
+    }
+    let (config, tokens) = (config.clone(), Arc::clone(tokens));
+    Some(Reload::new(files, move || {
+        tokens.replace_issuer(token_issuer(&config, config.read()?, &own_key, &dir)?);
+        Ok(())
+    }))
 }

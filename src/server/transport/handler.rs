@@ -36,6 +36,8 @@ pub(in crate::server) struct Handler {
     router: Routes,
     authentication: Access,
     certificate: PeerCertificate,
+    /// The certificate as that of a front proxy.
+    proxy: PeerCertificate,
     client: ClientAddress,
     auditor: Option<Arc<Auditor>>,
     delays_close: DelaysClose,
@@ -126,11 +128,19 @@ impl Handler {
                 Authentication::Unsecured(user) => Access::Unsecured(user),
             },
             certificate,
+            proxy: PeerCertificate::Absent,
             client: ClientAddress(client.ip()),
             auditor: service.auditor.clone(),
             delays_close: DelaysClose::default(),
             connection,
         }
+    }
+
+    /// Sets the certificate of the client as that of a front proxy.
+    #[must_use]
+    pub(in crate::server) fn with_proxy(mut self, proxy: PeerCertificate) -> Self {
+        self.proxy = proxy;
+        self
     }
 
     /// Returns the state of the connection.
@@ -189,8 +199,17 @@ impl Handler {
         if http_layer::is_websocket_upgrade(request.headers()) {
             websocket_token::take(request.headers_mut())?;
         }
-        let (path, headers) = (request.uri().path(), request.headers());
         let now = Timestamp::now().as_second();
+        if let Some(front_proxy) = authenticator.front_proxy() {
+            let proxied = front_proxy.authenticate(&self.proxy, request.headers_mut(), now);
+            if let Some((user, credential)) = proxied {
+                return Ok(AuthenticatedRequest::User {
+                    user,
+                    credential: Some(credential),
+                });
+            }
+        }
+        let (path, headers) = (request.uri().path(), request.headers());
         authenticator.authenticate(&self.certificate, path, headers, now)
     }
 }

@@ -2,9 +2,11 @@
 //! requests.
 
 mod anonymous;
+mod front_proxy;
 mod issuer;
 mod oidc;
 mod oidc_changes;
+mod service_account_keys;
 mod webhook;
 
 use std::path::{Path, PathBuf};

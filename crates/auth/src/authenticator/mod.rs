@@ -11,6 +11,7 @@ use super::allow_authenticated::PUBLIC_PATHS;
 use super::client_certificate::{ClientCertificates, PeerCertificate};
 use super::credential::Credential;
 use super::external_token::ExternalToken;
+use super::front_proxy::FrontProxy;
 use super::service_account::ServiceAccountToken;
 use super::token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 use super::unauthorized::Unauthorized;
@@ -22,6 +23,7 @@ pub struct Authenticator {
     client_certificates: Arc<ClientCertificates>,
     tokens: Arc<TokenAuthenticator>,
     anonymous: ArcSwap<AnonymousAccess>,
+    front_proxy: Option<FrontProxy>,
 }
 
 /// Which requests without credentials are authenticated as the anonymous user; the others are rejected.
@@ -74,7 +76,20 @@ impl Authenticator {
             client_certificates: Arc::new(ClientCertificates::new(verifier)),
             tokens,
             anonymous: ArcSwap::default(),
+            front_proxy: None,
         }
+    }
+
+    /// Also authenticates the requests of these proxies.
+    #[must_use]
+    pub fn with_front_proxy(mut self, front_proxy: Option<FrontProxy>) -> Self {
+        self.front_proxy = front_proxy;
+        self
+    }
+
+    /// Returns the authenticator of proxies' requests, which precedes [`Self::authenticate`].
+    pub fn front_proxy(&self) -> Option<&FrontProxy> {
+        self.front_proxy.as_ref()
     }
 
     /// Replaces which requests may be anonymous; by default those of the public paths.

@@ -30,6 +30,8 @@ pub struct TokenIssuer {
     /// The first is written into new tokens; tokens of the others are accepted.
     issuers: Vec<String>,
     audiences: Vec<String>,
+    /// The maximum validity of new tokens in seconds, if there is one.
+    expiration_max: Option<i64>,
 }
 
 impl TokenIssuer {
@@ -62,7 +64,20 @@ impl TokenIssuer {
             verifying,
             issuers,
             audiences,
+            expiration_max: None,
         })
+    }
+
+    /// Limits the validity of new tokens to this number of seconds.
+    #[must_use]
+    pub fn with_expiration_max(mut self, seconds: Option<i64>) -> Self {
+        self.expiration_max = seconds;
+        self
+    }
+
+    /// Returns the validity in seconds of a new token for which `requested` seconds are requested.
+    pub fn validity(&self, requested: i64) -> i64 {
+        requested.min(self.expiration_max.unwrap_or(i64::MAX))
     }
 
     /// Creates an issuer with a new key that is not stored.

@@ -61,6 +61,8 @@ pub(super) async fn request(
     };
     let lasts = given.expiration_seconds.unwrap_or(EXPIRATION_SECONDS);
     check_expiration(target, lasts)?;
+    let lasts = issuer.validity(lasts);
+    body["spec"]["expirationSeconds"] = lasts.into();
     body["metadata"]["name"] = target.name.clone().into();
     body["metadata"]["namespace"] = json!(target.namespace);
     body["spec"]["audiences"] = json!(audiences);

@@ -148,22 +148,30 @@ fn secured(
         Some(b"h2") => Protocol::Http2,
         _ => Protocol::Http1,
     };
-    let certificate = match &service.authentication {
+    let (certificate, proxy) = match &service.authentication {
         Authentication::Required { authenticator, .. } => {
-            let certificates = authenticator.client_certificates();
-            certificates.peer_certificate(session.peer_certificates(), UnixTime::now())
+            let (chain, now) = (session.peer_certificates(), UnixTime::now());
+            let certificate = authenticator
+                .client_certificates()
+                .peer_certificate(chain, now);
+            let proxy = authenticator.front_proxy().map(|proxy| {
+                let certificates = proxy.certificates();
+                certificates.peer_certificate(chain, now)
+            });
+            (certificate, proxy.unwrap_or(PeerCertificate::Absent))
         }
-        Authentication::Unsecured(_) => PeerCertificate::Absent,
+        Authentication::Unsecured(_) => (PeerCertificate::Absent, PeerCertificate::Absent),
     };
     if let (PeerCertificate::Invalid(reason), Some([leaf, ..])) =
         (&certificate, session.peer_certificates())
+        && !matches!(proxy, PeerCertificate::Valid(_))
     {
         let (subject, issuer) = x509::describe(leaf);
         tracing::info!(%peer, subject, issuer, %reason, "client certificate rejected");
     }
     (
         protocol,
-        Handler::new(service, certificate, peer, connection),
+        Handler::new(service, certificate, peer, connection).with_proxy(proxy),
     )
 }
 
