@@ -46,6 +46,7 @@ impl ToyStore {
                         value,
                         create_revision,
                         mod_revision,
+                        is_stale: false,
                     };
                     content.insert(event.key.clone(), entry);
                 }

@@ -12,7 +12,7 @@ use watchet_api::{EventType, InvalidKey, Object, ObjectKey, ResourceVersion, Sto
 use watchet_reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
 use watchet_storage::{
     KeyValue, ListPage, ListRequest, ProgressRequester, Storage, StorageBatch, StorageError,
-    StorageEvent,
+    StorageEvent, encryption_prefix,
 };
 use watchet_tasks::Tasks;
 
@@ -170,7 +170,10 @@ impl CachedResource {
             .inspect_err(|_| self.metrics.decode_errors.inc())
             .map_err(|error| Unreadable {
                 key: key.clone(),
-                detail: error.to_string(),
+                detail: match encryption_prefix(bytes) {
+                    Some(prefix) => format!("it is encrypted ({prefix}) and cannot be decrypted"),
+                    None => error.to_string(),
+                },
             })
     }
 
@@ -278,6 +281,7 @@ mod tests {
             value: pod("ns/a", "web", "n1", 1).into(),
             create_revision: rv(2),
             mod_revision: rv(2),
+            is_stale: false,
         };
         let ours = resource().decode(&item("/pods/ns/a")).unwrap();
         assert_eq!(ours.key().as_str(), "ns/a");

@@ -138,7 +138,8 @@ impl Registry {
                 }
                 Change::Put(value) => {
                     let converted = conversion::stored_form(&location.resource, &value).await?;
-                    let raw = current.as_ref().and_then(|current| current.raw.as_ref());
+                    let current_form = current.as_ref().filter(|current| !current.is_stale);
+                    let raw = current_form.and_then(|current| current.raw.as_ref());
                     if raw.is_some_and(|raw| raw == converted.as_ref().unwrap_or(&value)) {
                         let object =
                             self.unstored_response(location, &value, at.unwrap_or_default())?;

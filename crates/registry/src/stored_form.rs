@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::error::ApiError;
 use watchet_api::{Object, ResourceVersion};
 use watchet_cacher::ReadError;
-use watchet_storage::KeyValue;
+use watchet_storage::{KeyValue, encryption_prefix};
 
 /// The initial capacity of the buffer of an encoded object. Most objects fit without growing it.
 const ENCODED_BYTES_USUAL: usize = 2048;
@@ -23,6 +23,9 @@ pub struct Current {
     /// The object in storage, if it differs from `value`: a write without changes still stores the object if its
     /// current stored form differs. Only known for a fresh object.
     pub(crate) raw: Option<Value>,
+    /// True if storing the object unchanged would change its form in storage: another key encrypts now. Only known for a
+    /// fresh object.
+    pub(crate) is_stale: bool,
 }
 
 impl Current {
@@ -34,6 +37,10 @@ impl Current {
         let undecodable = |why: &dyn std::fmt::Display| {
             ReadError::Undecodable(format!("undecodable object {}: {why}", stored.key))
         };
+        if let Some(prefix) = encryption_prefix(&stored.value) {
+            let why = format_args!("it is encrypted ({prefix}) and cannot be decrypted");
+            return Err(undecodable(&why).into());
+        }
         let value = parse(&stored.value).map_err(|error| undecodable(&error))?;
         if !value["metadata"].is_object() {
             return Err(undecodable(&"it is no object with metadata").into());
@@ -43,6 +50,7 @@ impl Current {
             at: stored.mod_revision,
             is_fresh: true,
             raw: None,
+            is_stale: stored.is_stale,
         })
     }
 
@@ -53,6 +61,7 @@ impl Current {
             at: object.resource_version(),
             is_fresh: false,
             raw: None,
+            is_stale: false,
         })
     }
 
@@ -63,7 +72,7 @@ impl Current {
 
     /// Returns true if storing `value` would certainly change nothing.
     pub(crate) fn is_stored_as(&self, value: &Value) -> bool {
-        self.raw.is_none() && self.value == *value
+        self.raw.is_none() && !self.is_stale && self.value == *value
     }
 }
 

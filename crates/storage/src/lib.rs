@@ -47,6 +47,7 @@
 //! ```
 
 pub mod embedded;
+mod encrypted_value;
 #[cfg(feature = "etcd")]
 pub mod etcd3;
 pub mod memory;
@@ -61,6 +62,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
 
+pub use encrypted_value::encryption_prefix;
 pub use metered::Metered;
 
 use watchet_api::{ResourceVersion, StorageKey};
@@ -76,6 +78,9 @@ pub struct KeyValue {
     pub create_revision: ResourceVersion,
     /// The revision that wrote this value.
     pub mod_revision: ResourceVersion,
+    /// True if a write of the same value would store it in another form, for example encrypted with
+    /// another key. Back ends return false; storages that transform values return true.
+    pub is_stale: bool,
 }
 
 /// The condition of a write.

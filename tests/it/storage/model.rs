@@ -76,6 +76,7 @@ impl Model {
                 value,
                 create_revision: previous.as_ref().map_or(revision, |p| p.create_revision),
                 mod_revision: revision,
+                is_stale: false,
             };
             state.insert(at.clone(), item);
         }

@@ -24,6 +24,7 @@ pub(crate) async fn create_then_get(store: Arc<dyn Storage>) {
         value: bytes("one"),
         create_revision: revision,
         mod_revision: revision,
+        is_stale: false,
     };
     assert_eq!(found, Some(expected));
     assert!(at >= revision);
@@ -49,6 +50,7 @@ pub(crate) async fn update_compares_and_swaps(store: Arc<dyn Storage>) {
         value: bytes("two"),
         create_revision: first,
         mod_revision: second,
+        is_stale: false,
     };
     for stale in [first, second.next(), ResourceVersion::new(u64::MAX >> 1)] {
         let refused = put(&store, "/pods/ns/a", "three", Expect::At(stale))

@@ -200,6 +200,7 @@ async fn unchanged_objects_are_shared_with_the_cache() {
                 value: pod(&key, "web", "n1", n).into(),
                 create_revision: rv(2),
                 mod_revision: rv(n),
+                is_stale: false,
             };
             let object = resource().decode(&item).unwrap();
             (object.key().clone(), object)

@@ -170,6 +170,7 @@ fn apply(items: &mut OrdMap<StorageKey, KeyValue>, event: &StorageEvent) {
         value: value.clone(),
         create_revision: before.map_or(mod_revision, |item| item.create_revision),
         mod_revision,
+        is_stale: false,
     };
     items.insert(item.key.clone(), item);
 }

@@ -318,6 +318,7 @@ impl Snapshot {
                 value: Bytes::copy_from_slice(value),
                 create_revision: ResourceVersion::new(record.created),
                 mod_revision: ResourceVersion::new(modified),
+                is_stale: false,
                 key,
             }),
             _ => Err(misplaced(key.as_str(), modified)),

@@ -358,6 +358,7 @@ impl<'txn> Tables<'txn> {
             key,
             create_revision: ResourceVersion::new(head.created),
             mod_revision: ResourceVersion::new(head.modified),
+            is_stale: false,
         })))
     }
 

@@ -69,6 +69,7 @@ impl Layout {
             create_revision: revision(kv.create_revision),
             mod_revision: revision(kv.mod_revision),
             value: Bytes::from(kv.value),
+            is_stale: false,
         })
     }
 }
