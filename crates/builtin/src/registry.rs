@@ -10,6 +10,7 @@ use watchet_admission::{EnabledPlugins, PluginConfigurations};
 use watchet_apiextensions::CustomResources;
 use watchet_auth::{AllowAuthenticated, Authorizer};
 use watchet_cacher::CacherConfig;
+use watchet_encryption::Encryption;
 use watchet_metrics::Metrics;
 use watchet_registry::{Parts, Registry};
 use watchet_services::ServiceRanges;
@@ -45,13 +46,14 @@ pub fn new_registry(
         plugin_configurations: PluginConfigurations::default(),
     };
     let authorizer = Arc::new(AllowAuthenticated);
-    new_registry_with_config(storage, tasks, metrics, config, authorizer)
+    new_registry_with_config(storage, None, tasks, metrics, config, authorizer)
 }
 
-/// Like [`new_registry`], with a configuration. `authorizer` authorizes requests, answers reviews, and is available to
+/// Like [`new_registry`], with a configuration, and with an `encryption` of stored values. `authorizer` authorizes requests, answers reviews, and is available to
 /// admission.
 pub fn new_registry_with_config(
     storage: Arc<dyn Storage>,
+    encryption: Option<Arc<Encryption>>,
     tasks: &Tasks,
     metrics: Arc<Metrics>,
     config: RegistryConfig,
@@ -72,6 +74,7 @@ pub fn new_registry_with_config(
         caches: config.caches,
         plugins: config.plugins,
         plugin_configurations: config.plugin_configurations,
+        encryption,
     };
     Registry::new(storage, tasks, metrics, parts, authorizer)
 }

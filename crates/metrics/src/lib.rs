@@ -6,6 +6,7 @@
 
 mod audit;
 mod authentication;
+mod encryption;
 mod exposition;
 mod family;
 mod process;
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 
 pub use audit::AuditMetrics;
 pub use authentication::{AuthenticationMetrics, ConfigReloads};
+pub use encryption::{EncryptionMetrics, Transformation};
 pub use exposition::{Exposition, Format, Kind, Label};
 pub use family::{ItemFamily, MetricItem, Samples, WriteSamples, write_table};
 pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
@@ -44,6 +46,7 @@ pub struct Metrics {
     http: HttpMetrics,
     audit: AuditMetrics,
     authentication: AuthenticationMetrics,
+    encryption: EncryptionMetrics,
     /// By group and plural name. The modules that record metrics own them; a render removes the entries without an owner.
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
@@ -60,6 +63,7 @@ impl Metrics {
             http: HttpMetrics::default(),
             audit: AuditMetrics::default(),
             authentication: AuthenticationMetrics::default(),
+            encryption: EncryptionMetrics::default(),
             resources: Mutex::default(),
             lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
             storage_bytes: Mutex::default(),
@@ -80,6 +84,11 @@ impl Metrics {
     /// Returns the metrics of authentication.
     pub fn authentication(&self) -> &AuthenticationMetrics {
         &self.authentication
+    }
+
+    /// Returns the metrics of encryption at rest.
+    pub fn encryption(&self) -> &EncryptionMetrics {
+        &self.encryption
     }
 
     /// Returns the histogram of keys per lease, for storage with leases.
@@ -130,6 +139,7 @@ impl Metrics {
         self.http.write(&mut out);
         self.audit.write(&mut out);
         self.authentication.write(&mut out);
+        self.encryption.write(&mut out);
         let mut family = out.family(
             "etcd_lease_object_counts",
             Kind::Histogram,

@@ -13,6 +13,7 @@ use super::resource::Resource;
 use super::table::{Table, has_same_fields};
 use watchet_api::{ColumnSet, Object, ObjectKey};
 use watchet_cacher::{CachedResource, Cacher, CacherConfig, StoredTransform};
+use watchet_encryption::{EncryptedStorage, Encryption};
 use watchet_metrics::Metrics;
 use watchet_storage::{Metered, Storage};
 use watchet_tasks::Tasks;
@@ -21,6 +22,7 @@ use watchet_tasks::Tasks;
 #[derive(Debug)]
 pub(crate) struct Caches {
     storage: Arc<dyn Storage>,
+    encryption: Option<Arc<Encryption>>,
     metrics: Arc<Metrics>,
     tasks: Tasks,
     config: CacherConfig,
@@ -83,16 +85,19 @@ fn replace<V: Clone>(
 }
 
 impl Caches {
-    /// Returns the caches of `builtins` over `storage`. They run in tasks of `tasks`.
+    /// Returns the caches of `builtins` over `storage`, whose values `encryption` encrypts. They run in tasks of
+    /// `tasks`.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         metrics: Arc<Metrics>,
         tasks: Tasks,
         config: CacherConfig,
+        encryption: Option<Arc<Encryption>>,
         builtins: Vec<Arc<Resource>>,
     ) -> Self {
         Self {
             storage,
+            encryption,
             metrics,
             tasks,
             config,
@@ -204,7 +209,7 @@ impl Caches {
         Ok(cacher)
     }
 
-    /// Returns the storage, with the metrics of `resource`.
+    /// Returns the storage, with the encryption and the metrics of `resource`.
     pub(crate) fn store(&self, resource: &Resource) -> Arc<Metered> {
         if let Some(store) = self.stores.load().get(&resource.storage_prefix) {
             return store.clone();
@@ -218,7 +223,12 @@ impl Caches {
         let is_served = owner.is_some();
         let owner = owner.map_or(resource, |owner| owner);
         let metrics = self.metrics.resource(&owner.group, &owner.plural);
-        let store = Metered::new(self.storage.clone(), metrics);
+        let mut storage = self.storage.clone();
+        if let Some(encryption) = &self.encryption {
+            let encryption = Arc::clone(encryption);
+            storage = EncryptedStorage::new(encryption, &owner.group, &owner.plural, storage);
+        }
+        let store = Metered::new(storage, metrics);
         if is_served {
             replace(&self.stores, |stores| {
                 stores.insert(resource.storage_prefix.clone(), store.clone());

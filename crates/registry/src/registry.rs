@@ -18,6 +18,7 @@ use watchet_admission::{AdmissionChain, DynamicAdmission, EnabledPlugins, Plugin
 use watchet_api::{FieldRef, Object, ObjectKey, ResourceVersion, WriteOptions};
 use watchet_auth::{Authorizer, TokenAuthenticator};
 use watchet_cacher::{Cacher, CacherConfig};
+use watchet_encryption::Encryption;
 use watchet_metrics::Metrics;
 use watchet_schema::{KindType, Types};
 use watchet_storage::{Metered, Storage, StorageError};
@@ -79,6 +80,8 @@ pub struct Parts {
     pub plugins: EnabledPlugins,
     /// The configuration of the admission plugins.
     pub plugin_configurations: PluginConfigurations,
+    /// Encrypts stored values; `None` if they are stored as they are.
+    pub encryption: Option<Arc<Encryption>>,
 }
 
 /// The resources and the verbs on them. Clones are cheap.
@@ -129,6 +132,7 @@ impl Registry {
             metrics,
             tasks.clone(),
             parts.caches,
+            parts.encryption,
             parts.resources,
         );
         Arc::new_cyclic(|registry| {

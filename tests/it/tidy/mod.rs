@@ -29,6 +29,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "tail",
             "client",
             "cacher",
+            "encryption",
             "storage",
             "reflector",
             "schema",

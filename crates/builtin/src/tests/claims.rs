@@ -31,6 +31,7 @@ async fn pair(seed: u64) -> Pair {
         };
         let registry = new_registry_with_config(
             storage.clone(),
+            None,
             &tasks,
             Metrics::new(),
             config,
