@@ -20,6 +20,7 @@ mod controllers;
 mod convergence;
 mod custom;
 mod election;
+mod encryption;
 mod envtest;
 mod harness;
 mod hostile_bodies;

@@ -236,6 +236,13 @@ pub(in crate::server) struct Flags {
     /// PEM file with the private key of --etcd-certfile
     #[arg(long, value_name = "FILE", help_heading = STORAGE)]
     pub etcd_keyfile: SettingValue,
+    /// EncryptionConfiguration (apiserver.config.k8s.io/v1) in YAML or JSON: which resources are stored encrypted, and
+    /// with which keys or KMS plugins
+    #[arg(long, value_name = "FILE", help_heading = STORAGE)]
+    pub encryption_provider_config: SettingValue,
+    /// Whether changes of --encryption-provider-config take effect without a restart
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true", require_equals = true, help_heading = STORAGE)]
+    pub encryption_provider_config_automatic_reload: SettingValue,
     /// Minimum time for which storage retains history, from which a reconnecting client resumes; 0 retains it
     /// until another program compacts etcd, or forever
     #[arg(long, value_name = "DURATION", default_value = "5m0s", help_heading = STORAGE)]

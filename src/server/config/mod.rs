@@ -12,6 +12,7 @@ pub(super) mod audit;
 pub(super) mod authentication;
 pub(super) mod authorization;
 mod bytes;
+pub(super) mod encryption;
 pub(super) mod file_setting;
 pub(super) mod requests;
 pub(super) mod server_config;

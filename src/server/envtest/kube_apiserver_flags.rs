@@ -118,6 +118,16 @@ const SERVED: &[Flag] = &[
         "PEM file with the private key of --etcd-certfile",
     ),
     Flag::new(
+        "encryption-provider-config",
+        Kind::Text,
+        "EncryptionConfiguration: which resources are stored encrypted, and how",
+    ),
+    Flag::new(
+        "encryption-provider-config-automatic-reload",
+        Kind::Bool,
+        "Apply changes of --encryption-provider-config without a restart [default: false]",
+    ),
+    Flag::new(
         "etcd-compaction-interval",
         Kind::Duration,
         "Minimum retention of history; 0 disables compaction [default: 5m0s]",
@@ -160,7 +170,6 @@ const BOOLS: &[&str] = &[
     "enable-garbage-collector",
     "enable-logs-handler",
     "enable-priority-and-fairness",
-    "encryption-provider-config-automatic-reload",
     "log-json-split-stream",
     "log-text-split-stream",
     "permit-address-sharing",
@@ -256,7 +265,6 @@ const TEXTS: &[&str] = &[
     "authorization-webhook-version",
     "debug-socket-path",
     "egress-selector-config-file",
-    "encryption-provider-config",
     "endpoint-reconciler-type",
     "external-hostname",
     "kubelet-certificate-authority",

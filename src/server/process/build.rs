@@ -24,6 +24,7 @@ use crate::auth::{
 };
 use crate::builtin::RegistryConfig;
 use crate::controllers::{FrontProxyInfo, Selection};
+use crate::encryption::{Encryption, EncryptionConfiguration};
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
 use crate::server::config::authorization::AuthorizationMode;
@@ -34,6 +35,7 @@ use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::TokenKeys;
 use crate::server::process::audit_files::AuditFiles;
 use crate::server::process::authentication::LoadedAuthentication;
+use crate::server::process::encryption;
 use crate::server::process::file_limit;
 use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIVATE};
 use crate::server::process::kubeconfig::{self, ServerTrust};
@@ -58,6 +60,8 @@ pub(in crate::server) struct Server {
     /// The connections of both ports.
     pub(in crate::server) connections: Arc<Connections>,
     pub(in crate::server) storage: Arc<dyn Storage>,
+    /// Encrypts stored values, if it is configured.
+    pub(in crate::server) encryption: Option<Arc<Encryption>>,
     pub(in crate::server) tokens: Arc<TokenAuthenticator>,
     /// The tasks of authenticators, which the build starts.
     pub(in crate::server) authentication: Tasks,
@@ -159,6 +163,7 @@ struct Material {
     authentication: LoadedAuthentication,
     plugin_configurations: PluginConfigurations,
     audit: Option<AuditFiles>,
+    encryption: Option<EncryptionConfiguration>,
 }
 
 impl Server {
@@ -210,6 +215,9 @@ impl Server {
         let interval = config.compaction_interval;
         let storage =
             open_storage::open(&config.storage, interval, &data_dir.path, &metrics).await?;
+        let settings = config.encryption.as_ref();
+        let encryption =
+            encryption::start(settings, material.encryption, &config.storage, &metrics).await?;
 
         let (secure, insecure) = bind(&config.listen)?;
         let local = |listener: &TcpListener| listener.local_addr().map_err(BuildError::Port);
@@ -264,6 +272,7 @@ impl Server {
             ),
             tls_files.into_reload(),
             external.reload(&config.authentication, issuers, &authenticator, &metrics),
+            encryption::reload(settings, encryption.as_ref(), &metrics),
         ];
         let Authorizers {
             authorizer,
@@ -297,6 +306,7 @@ impl Server {
                     .min(file_limit::connections_max()),
             ),
             storage,
+            encryption,
             tokens,
             authentication,
             authorizer,
@@ -365,6 +375,10 @@ impl Material {
             )?,
             plugin_configurations,
             audit: config.audit.as_ref().map(AuditFiles::read).transpose()?,
+            encryption: match &config.encryption {
+                Some(settings) => Some(settings.read()?),
+                None => None,
+            },
         })
     }
 }

@@ -9,6 +9,7 @@ pub(super) mod pki;
 mod token_issuer;
 
 pub(super) mod build;
+mod encryption;
 mod git_commit;
 mod open_error;
 mod open_etcd;

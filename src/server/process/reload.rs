@@ -5,13 +5,50 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::server::config::setting_value::ConfigError;
+use crate::server::process::files::FileError;
+use crate::server::transport::tls::TlsError;
 use crate::tasks::Tasks;
 
 /// How often the files are read. Upstream promises a minute.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why changed files cannot be applied.
-pub(in crate::server) type ApplyError = Box<dyn std::error::Error + Send + Sync>;
+#[derive(Debug, thiserror::Error)]
+pub(in crate::server) enum ApplyError {
+    /// Their content is invalid: it is ignored until it changes.
+    #[error("{0}")]
+    Invalid(Box<dyn std::error::Error + Send + Sync>),
+    /// Something that they need does not respond: they are applied again later.
+    #[error("{0}")]
+    Temporary(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl ApplyError {
+    pub(in crate::server) fn invalid(
+        error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Invalid(error.into())
+    }
+}
+
+impl From<ConfigError> for ApplyError {
+    fn from(error: ConfigError) -> Self {
+        Self::invalid(error)
+    }
+}
+
+impl From<TlsError> for ApplyError {
+    fn from(error: TlsError) -> Self {
+        Self::invalid(error)
+    }
+}
+
+impl From<FileError> for ApplyError {
+    fn from(error: FileError) -> Self {
+        Self::invalid(error)
+    }
+}
 
 /// Files that are applied together when one of them changes.
 pub(in crate::server) struct Reload {
@@ -49,14 +86,18 @@ impl Reload {
         if now == self.seen {
             return;
         }
-        // Also of files that are rejected: each change is reported once.
-        self.seen = now;
         match (self.apply)() {
             Ok(()) => tracing::info!(files = ?self.files, "changed files applied"),
-            Err(error) => {
+            Err(error @ ApplyError::Temporary(_)) => {
+                tracing::error!(%error, "changed file not applied yet: the previous content remains in effect");
+                return;
+            }
+            Err(error @ ApplyError::Invalid(_)) => {
                 tracing::error!(%error, "changed file ignored: the previous content remains in effect");
             }
         }
+        // Also of files that are invalid: each change is reported once.
+        self.seen = now;
     }
 }
 
@@ -98,6 +139,26 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+
+    #[test]
+    fn files_that_cannot_be_applied_yet_are_applied_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, "first").unwrap();
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&attempts);
+        let mut reload = Reload::new(vec![path.clone()], move || {
+            match counter.fetch_add(1, Ordering::SeqCst) {
+                0 | 1 => Err(ApplyError::Temporary("the plugin does not respond".into())),
+                _ => Ok(()),
+            }
+        });
+        std::fs::write(&path, "second").unwrap();
+        for expected in [1, 2, 3, 3] {
+            reload.run();
+            assert_eq!(attempts.load(Ordering::SeqCst), expected);
+        }
+    }
 
     #[test]
     fn files_are_applied_once_per_change() {

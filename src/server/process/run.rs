@@ -13,6 +13,7 @@ use crate::controllers;
 use crate::http::{self, HealthCheck, HttpConfig};
 use crate::registry::Registry;
 use crate::server::process::build::{Done, SecurePort, Server};
+use crate::server::process::encryption;
 use crate::server::process::files::DataDir;
 use crate::server::process::git_commit::GIT_COMMIT;
 use crate::server::process::quotas::BuiltinQuotas;
@@ -71,6 +72,7 @@ impl Server {
         let service = KubernetesService::new(&self.registry.service_ranges, secure);
         let registry = new_registry_with_config(
             Arc::clone(&storage),
+            self.encryption.clone(),
             &caches,
             Arc::clone(&self.metrics),
             self.registry,
@@ -96,6 +98,14 @@ impl Server {
             ready.push(has_default_roles);
         }
 
+        if let Some(encryption) = self.encryption {
+            checks.push(encryption::check(&encryption));
+            let until = caches.token();
+            caches.spawn(
+                "kms-probes",
+                async move { encryption.maintain(until).await },
+            );
+        }
         if let Some(nodes) = self.nodes {
             let (registry, stop) = (Arc::clone(&registry), caches.token());
             caches.spawn("node-authorizer", async move {

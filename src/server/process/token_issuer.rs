@@ -7,7 +7,7 @@ use crate::auth::{TokenAuthenticator, TokenIssuer};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::{TokenConfig, TokenKeys};
 use crate::server::process::pki::PkiError;
-use crate::server::process::reload::Reload;
+use crate::server::process::reload::{ApplyError, Reload};
 
 /// Why the keys cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +69,8 @@ pub(in crate::server) fn keys_reload(
     }
     let (config, tokens) = (config.clone(), Arc::clone(tokens));
     Some(Reload::new(files, move || {
-        tokens.replace_issuer(token_issuer(&config, config.read()?, &own_key, &dir)?);
+        let issuer = token_issuer(&config, config.read()?, &own_key, &dir);
+        tokens.replace_issuer(issuer.map_err(ApplyError::invalid)?);
         Ok(())
     }))
 }

@@ -69,6 +69,7 @@ async fn server(authorizer: Arc<dyn Authorizer>) -> Server {
     let config = HttpConfig::default();
     let registry = new_registry_with_config(
         storage.clone(),
+        None,
         &tasks,
         config.metrics.clone(),
         RegistryConfig::default(),

@@ -69,6 +69,11 @@ pub(crate) struct Response {
 }
 
 impl Response {
+    /// Returns the body as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {:?}", self.body))

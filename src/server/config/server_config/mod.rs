@@ -16,6 +16,7 @@ use crate::server::config::audit::AuditConfig;
 use crate::server::config::authentication::AuthenticationConfig;
 use crate::server::config::authorization::{AuthorizationMode, authorization_modes};
 use crate::server::config::bytes;
+use crate::server::config::encryption::EncryptionSettings;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting, certificate_files};
 use crate::server::config::flags::Flags;
 use crate::server::config::requests::RequestLimits;
@@ -55,6 +56,8 @@ pub(in crate::server) struct Config {
     pub audit: Option<AuditConfig>,
     /// The storage of objects.
     pub storage: StorageConfig,
+    /// The encryption of stored values, if it is configured.
+    pub encryption: Option<EncryptionSettings>,
     /// `--etcd-compaction-interval`; zero never compacts.
     pub compaction_interval: Duration,
     /// The watch caches, the service ranges and the admission plugins.
@@ -134,6 +137,7 @@ impl Config {
             authorization: authorization_modes(&flags.authorization_mode)?,
             audit: AuditConfig::check(flags)?,
             storage: storage(flags)?,
+            encryption: EncryptionSettings::check(flags)?,
             compaction_interval: parsed_duration(&flags.etcd_compaction_interval)?,
             registry: RegistryConfig {
                 caches: watch_cache(flags)?,
