@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, WeakShared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::KmsError;
 use super::encrypted_object::{AES_GCM_KEY, EncryptedObject, HKDF_SHA256_XNONCE_AES_GCM_SEED};
 use crate::ciphers::{AesGcm, Cipher, CipherError, DerivedKeyAesGcm};
 
@@ -61,23 +64,79 @@ impl DataKeyId {
     }
 }
 
-/// The decrypted keys, with the time of their last use.
+/// The decrypted keys. Concurrent reads of values with the same key wait for one call of the plugin.
 #[derive(Default)]
-pub(super) struct DataKeyCache(Mutex<HashMap<DataKeyId, (DataKey, Instant)>>);
+pub(super) struct DataKeyCache(Mutex<HashMap<DataKeyId, Entry>>);
+
+enum Entry {
+    /// A key, and the time of its last use.
+    Loaded(DataKey, Instant),
+    /// Reads wait for it. It is dropped, and dead here, when all have stopped waiting.
+    Loading(WeakShared<Load>),
+}
+
+/// A call of the plugin.
+pub(super) type Load = BoxFuture<'static, Result<DataKey, KmsError>>;
 
 impl DataKeyCache {
-    pub(super) fn get(&self, id: &DataKeyId) -> Option<DataKey> {
-        let mut keys = self.0.lock();
-        let (key, used) = keys.get_mut(id)?;
-        *used = Instant::now();
-        Some(key.clone())
+    /// Returns a key, which `load` decrypts if it is not in the cache.
+    ///
+    /// # Errors
+    /// Those of `load`, which the next call repeats.
+    pub(super) async fn get(
+        &self,
+        id: DataKeyId,
+        load: impl FnOnce() -> Load,
+    ) -> Result<DataKey, KmsError> {
+        let loading = {
+            let mut keys = self.0.lock();
+            let running = match keys.get_mut(&id) {
+                Some(Entry::Loaded(key, used)) => {
+                    *used = Instant::now();
+                    return Ok(key.clone());
+                }
+                Some(Entry::Loading(loading)) => loading.upgrade(),
+                None => None,
+            };
+            running.unwrap_or_else(|| {
+                let started = load().shared();
+                if let Some(loading) = started.downgrade() {
+                    keys.insert(id.clone(), Entry::Loading(loading));
+                }
+                started
+            })
+        };
+        let loaded = loading.await;
+        match &loaded {
+            Ok(key) => self.insert(id, key.clone()),
+            Err(_) => self.remove_failed(&id),
+        }
+        loaded
     }
 
     /// Adds a key, and deletes those that were not used for long.
     pub(super) fn insert(&self, id: DataKeyId, key: DataKey) {
         let mut keys = self.0.lock();
-        keys.retain(|_, (_, used)| used.elapsed() < UNUSED_MAX);
-        keys.insert(id, (key, Instant::now()));
+        keys.retain(|_, entry| match entry {
+            Entry::Loaded(_, used) => used.elapsed() < UNUSED_MAX,
+            Entry::Loading(loading) => loading.upgrade().is_some(),
+        });
+        keys.insert(id, Entry::Loaded(key, Instant::now()));
+    }
+
+    /// Deletes a call that has failed, unless another one has succeeded or is running.
+    fn remove_failed(&self, id: &DataKeyId) {
+        let mut keys = self.0.lock();
+        let is_failed = keys.get(id).is_some_and(|entry| match entry {
+            Entry::Loaded(..) => false,
+            Entry::Loading(loading) => {
+                let running = loading.upgrade();
+                running.is_none_or(|running| running.peek().is_some())
+            }
+        });
+        if is_failed {
+            keys.remove(id);
+        }
     }
 
     #[cfg(test)]

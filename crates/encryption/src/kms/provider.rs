@@ -1,9 +1,11 @@
 //! `KmsProvider`: encrypts with a seed that the plugin has encrypted, and decrypts seeds with the plugin.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::time::Instant;
@@ -26,7 +28,7 @@ const WRITES_ALLOWED_FOR: Duration = Duration::from_mins(3);
 /// A KMS provider.
 pub(crate) struct KmsProvider {
     name: String,
-    plugin: Plugin,
+    plugin: Arc<Plugin>,
     seed: ArcSwapOption<Seed>,
     cache: DataKeyCache,
     health: Mutex<Result<(), String>>,
@@ -62,7 +64,7 @@ impl KmsProvider {
     pub(crate) fn new(configuration: &KmsConfiguration) -> Result<Self, KmsError> {
         Ok(Self {
             name: configuration.name.clone(),
-            plugin: Plugin::new(configuration)?,
+            plugin: Arc::new(Plugin::new(configuration)?),
             seed: ArcSwapOption::empty(),
             cache: DataKeyCache::default(),
             health: Mutex::new(Err("the plugin has not responded yet".to_owned())),
@@ -196,21 +198,26 @@ impl KmsProvider {
 
     /// Returns the data encryption key of a value, from the cache or the plugin.
     async fn data_key(&self, object: &EncryptedObject) -> Result<DataKey, KmsError> {
-        let id = DataKeyId::of(object);
-        if let Some(key) = self.cache.get(&id) {
-            return Ok(key);
-        }
-        let request = DecryptRequest {
-            ciphertext: object.encrypted_dek_source.clone(),
-            uid: Uuid::new_v4().to_string(),
-            key_id: object.key_id.clone(),
-            annotations: object.annotations.clone(),
+        let load = || {
+            let plugin = Arc::clone(&self.plugin);
+            let source_type = object.encrypted_dek_source_type;
+            let request = DecryptRequest {
+                ciphertext: object.encrypted_dek_source.clone(),
+                uid: Uuid::new_v4().to_string(),
+                key_id: object.key_id.clone(),
+                annotations: object.annotations.clone(),
+            };
+            let provider = self.name.clone();
+            let load = async move {
+                let source = plugin.decrypt(request).await?.plaintext;
+                DataKey::new(source_type, &source).map_err(|detail| KmsError::Unavailable {
+                    provider,
+                    detail: format!("invalid response to Decrypt: {detail}"),
+                })
+            };
+            load.boxed()
         };
-        let source = self.plugin.decrypt(request).await?.plaintext;
-        let key = DataKey::new(object.encrypted_dek_source_type, &source)
-            .map_err(|detail| self.unavailable(format!("invalid response to Decrypt: {detail}")))?;
-        self.cache.insert(id, key.clone());
-        Ok(key)
+        self.cache.get(DataKeyId::of(object), load).await
     }
 
     fn unavailable(&self, detail: String) -> KmsError {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use prost::Message as _;
 use watchet_test_util::kms_plugin::{HEALTHY, KmsPlugin};
 
@@ -55,6 +56,29 @@ async fn another_process_decrypts_with_one_call_per_seed() {
         2,
         "its own seed and that of the first"
     );
+}
+
+#[tokio::test]
+async fn concurrent_reads_share_a_call_and_its_failure_is_repeated() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("kms.sock");
+    let plugin = KmsPlugin::start(&socket).unwrap();
+    let writer = provider(&socket);
+    writer.probe().await.unwrap();
+    let stored = writer.encrypt(b"value", CONTEXT).unwrap();
+    let keys = plugin.keys().clone();
+    drop(plugin);
+
+    let reader = provider(&socket);
+    let reads = || join_all((0..50).map(|_| reader.decrypt(&stored, CONTEXT)));
+    assert!(reads().await.iter().all(Result::is_err));
+    assert_eq!(reader.cached_keys(), 0);
+
+    let plugin = KmsPlugin::with_keys(&socket, keys).unwrap();
+    for read in reads().await {
+        assert_eq!(read.unwrap().value, b"value");
+    }
+    assert_eq!(plugin.keys().calls("Decrypt"), 1);
 }
 
 #[tokio::test]
