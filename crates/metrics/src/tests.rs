@@ -74,6 +74,13 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     watches.initial_state_sent(RequestScope::Namespace, second);
     metrics.lease_keys().observe(10.0);
     metrics.storage_size(Some(4096));
+    metrics.encryption().reloads.inc();
+    metrics.encryption().transformed(Transformation {
+        resource: "secrets".into(),
+        is_encryption: true,
+        provider: "k8s:enc:aescbc:v1:".into(),
+        is_success: true,
+    });
     let sweeper = metrics.work_queue("sweeper");
     sweeper.adds.add(5);
     let work = sweeper.begin(tokio::time::Instant::now());
