@@ -41,6 +41,17 @@ enum Operator {
     LessThan(i64),
 }
 
+/// A requirement on labels, as in the API's `LabelSelectorRequirement`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelRequirement<'a> {
+    /// The label's key.
+    pub key: &'a str,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
+    pub operator: &'static str,
+    /// The values; none for `Exists` and `DoesNotExist`.
+    pub values: Vec<String>,
+}
+
 /// The text is not a label selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unable to parse label selector {selector:?}: {problem}")]
@@ -55,6 +66,28 @@ impl LabelSelector {
     /// Returns true if the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
+    }
+
+    /// Returns the requirements in the order of the text.
+    pub fn requirements(&self) -> impl Iterator<Item = LabelRequirement<'_>> {
+        self.requirements.iter().map(|requirement| {
+            let texts = |values: &[Box<str>]| values.iter().map(|v| v.to_string()).collect();
+            let (operator, values) = match &requirement.operator {
+                Operator::Exists => ("Exists", Vec::new()),
+                Operator::DoesNotExist => ("DoesNotExist", Vec::new()),
+                Operator::Equals(value) => ("In", vec![value.to_string()]),
+                Operator::NotEquals(value) => ("NotIn", vec![value.to_string()]),
+                Operator::In(values) => ("In", texts(values)),
+                Operator::NotIn(values) => ("NotIn", texts(values)),
+                Operator::GreaterThan(bound) => ("Gt", vec![bound.to_string()]),
+                Operator::LessThan(bound) => ("Lt", vec![bound.to_string()]),
+            };
+            LabelRequirement {
+                key: &requirement.key,
+                operator,
+                values,
+            }
+        })
     }
 
     /// Returns true if every requirement holds for the labels that `value_of` looks up.

@@ -21,6 +21,7 @@ mod columns;
 mod continue_token;
 mod event;
 mod event_type;
+mod field_errors;
 mod field_selector;
 mod go_duration;
 mod key;
@@ -44,10 +45,11 @@ pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};
 pub use event::WatchEvent;
 pub use event_type::EventType;
+pub use field_errors::FieldErrors;
 pub use field_selector::{FieldOperator, FieldSelector, FieldTerm, InvalidFieldSelector};
 pub use go_duration::{is_go_duration, parse_go_duration};
 pub use key::{InvalidKey, ObjectKey, StorageKey};
-pub use label_selector::{InvalidLabelSelector, LabelSelector};
+pub use label_selector::{InvalidLabelSelector, LabelRequirement, LabelSelector};
 pub use object::{DecodeError, Object};
 pub use options::{
     DeleteOptions, FieldValidation, GetOptions, ListOptions, Preconditions, PropagationPolicy,

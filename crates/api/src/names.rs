@@ -6,6 +6,11 @@ pub const LABEL_LENGTH_MAX: usize = 63;
 /// The longest DNS subdomain.
 pub const SUBDOMAIN_LENGTH_MAX: usize = 253;
 
+/// The rule for DNS subdomains, in upstream's words.
+pub const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
 /// Maximum number of bytes taken from `generateName`: a label's length less the suffix.
 const GENERATED_BASE_MAX: usize = LABEL_LENGTH_MAX - SUFFIX_LENGTH;
 const SUFFIX_LENGTH: usize = 5;

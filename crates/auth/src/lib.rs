@@ -72,6 +72,7 @@ mod external_token;
 mod front_proxy;
 pub mod impersonation;
 mod object_reader;
+mod review_cache;
 mod service_account;
 mod token_authenticator;
 mod token_error;
@@ -90,6 +91,7 @@ pub use external_authenticator::{ExternalAuthenticator, ExternalUser};
 pub use external_token::ExternalToken;
 pub use front_proxy::{FrontProxy, FrontProxyHeaders};
 pub use object_reader::{Freshness, ObjectReadError, ObjectReader};
+pub use review_cache::{ReviewCache, ReviewKey};
 pub use service_account::{
     Claims, DEFAULT_ISSUER, InvalidKeys, KubernetesClaims, Reference, ServiceAccountToken,
     TokenIssuer, group_names, user_name,

@@ -27,7 +27,6 @@
 
 mod config;
 mod jwt;
-mod token_cache;
 mod webhook;
 
 pub use config::{
@@ -37,3 +36,6 @@ pub use config::{
 };
 pub use jwt::{InvalidAlgorithm, JwtAuthenticator, SigningAlgorithms};
 pub use webhook::{ReviewVersion, WebhookAuthenticator};
+
+/// The maximum number of cached results of an authenticator.
+const RESULTS_MAX: usize = 4096;

@@ -12,17 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use watchet_api::UserInfo;
-use watchet_auth::{ExternalAuthenticator, ExternalUser, InvalidToken};
-use watchet_client::{RestClient, RestError};
+use watchet_auth::{ExternalAuthenticator, ExternalUser, InvalidToken, ReviewCache, ReviewKey};
+use watchet_client::{RestClient, RestError, retry_review};
 
-use crate::token_cache::{CacheKey, TokenCache};
-
-/// How often a review is posted, the first pause between two posts, and its growth; as upstream.
-const ATTEMPTS_MAX: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(500);
-const PAUSE_FACTOR: f64 = 1.5;
-/// The maximum random part of a pause, relative to it.
-const PAUSE_JITTER: f64 = 0.2;
+use crate::RESULTS_MAX;
 
 /// The version of `TokenReview`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +45,7 @@ pub struct WebhookAuthenticator {
     /// The audiences of a response that names none.
     audiences: Vec<String>,
     /// `None` is a token that the webhook does not accept.
-    cache: TokenCache<Option<ExternalUser>>,
+    cache: ReviewCache<Result<Option<ExternalUser>, InvalidToken>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,7 +86,7 @@ impl WebhookAuthenticator {
             version,
             cache_ttl,
             audiences,
-            cache: TokenCache::default(),
+            cache: ReviewCache::new(RESULTS_MAX),
         }
     }
 
@@ -119,18 +112,7 @@ impl WebhookAuthenticator {
 
     async fn post(&self, review: &Value) -> Result<Review, RestError> {
         let body = Bytes::from(review.to_string());
-        let mut pause = PAUSE;
-        for _ in 1..ATTEMPTS_MAX {
-            match self.client.post_json(body.clone()).await {
-                Err(error) if should_retry(&error) => {
-                    let jittered = pause.mul_f64(1.0 + PAUSE_JITTER * fastrand::f64());
-                    tokio::time::sleep(error.retry_after().unwrap_or(jittered)).await;
-                    pause = pause.mul_f64(PAUSE_FACTOR);
-                }
-                result => return result,
-            }
-        }
-        self.client.post_json(body.clone()).await
+        retry_review(|| self.client.post_json(body.clone())).await
     }
 
     fn user(
@@ -164,11 +146,6 @@ impl WebhookAuthenticator {
     }
 }
 
-/// Returns true for errors that pass, as upstream.
-fn should_retry(error: &RestError) -> bool {
-    matches!(error.code(), Some(429 | 500 | 504)) || error.retry_after().is_some()
-}
-
 #[async_trait]
 impl ExternalAuthenticator for WebhookAuthenticator {
     async fn authenticate(
@@ -176,16 +153,17 @@ impl ExternalAuthenticator for WebhookAuthenticator {
         token: &str,
         audiences: &[String],
     ) -> Result<Option<ExternalUser>, InvalidToken> {
-        let found = self
-            .cache
-            .get_or_compute(CacheKey::new(token, audiences), || async {
-                let reviewed = self.review(token, audiences).await;
-                let ttl = match reviewed {
-                    Ok(_) => self.cache_ttl,
-                    Err(_) => Duration::ZERO,
-                };
-                (reviewed, Instant::now() + ttl)
-            });
+        let texts = [token]
+            .into_iter()
+            .chain(audiences.iter().map(String::as_str));
+        let found = self.cache.get_or_compute(ReviewKey::new(texts), || async {
+            let reviewed = self.review(token, audiences).await;
+            let ttl = match reviewed {
+                Ok(_) => self.cache_ttl,
+                Err(_) => Duration::ZERO,
+            };
+            (reviewed, Instant::now() + ttl)
+        });
         found.await
     }
 

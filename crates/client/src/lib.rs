@@ -59,7 +59,7 @@ pub use recorder::EventRecorder;
 pub use rest::{
     ApiResource, ClientCertificate, Discovery, ExecPlugin, Impersonate, InvalidRestConfig,
     Kubeconfig, KubeconfigError, ListParams, ObjectList, ObjectScope, Patch, Pem, ResourceClient,
-    RestClient, RestConfig, RestConfigError, RestError, Token, UnknownResource,
+    RestClient, RestConfig, RestConfigError, RestError, Token, UnknownResource, retry_review,
 };
 pub use shared::{
     AlreadyStarted, HandlerMetrics, HandlerRegistration, InformerStopped, InformerSynced,

@@ -5,16 +5,13 @@ use serde_json::{Map, Value};
 use super::causes::Causes;
 use watchet_api::StatusCause;
 use watchet_api::names::{
-    LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_label, is_dns_subdomain, is_label_text,
+    LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, SUBDOMAIN_RULE, is_dns_label, is_dns_subdomain,
+    is_label_text,
 };
 
 /// The limit of all annotations of an object together, keys and values.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
-    characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
-    'example.com', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
     or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
     regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -55,7 +52,11 @@ impl NameRule {
             false => name,
         };
         let (max, good, rule) = match self {
-            Self::Subdomain => (SUBDOMAIN_LENGTH_MAX, is_dns_subdomain(trimmed), SUBDOMAIN),
+            Self::Subdomain => (
+                SUBDOMAIN_LENGTH_MAX,
+                is_dns_subdomain(trimmed),
+                SUBDOMAIN_RULE,
+            ),
             Self::Label => (LABEL_LENGTH_MAX, is_dns_label(trimmed), LABEL),
             Self::Label1035 => {
                 let letter = trimmed.starts_with(|c: char| c.is_ascii_lowercase());

@@ -7,6 +7,8 @@ use std::fmt::Display;
 use http::Uri;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use watchet_api::FieldErrors;
+use watchet_api::names::{SUBDOMAIN_LENGTH_MAX, is_dns_subdomain};
 use watchet_x509::Trusted;
 
 use super::{
@@ -39,36 +41,6 @@ pub(crate) struct ValidJwt {
     pub(crate) user_rules: Vec<Rule>,
 }
 
-/// The errors of fields, in their order.
-#[derive(Default)]
-struct Errors(Vec<String>);
-
-impl Errors {
-    fn required(&mut self, path: impl Display, detail: &str) {
-        self.0.push(match detail {
-            "" => format!("{path}: Required value"),
-            _ => format!("{path}: Required value: {detail}"),
-        });
-    }
-
-    fn invalid(&mut self, path: impl Display, value: &str, detail: impl Display) {
-        self.0
-            .push(format!("{path}: Invalid value: {value:?}: {detail}"));
-    }
-
-    fn duplicate(&mut self, path: impl Display, value: &str) {
-        self.0.push(format!("{path}: Duplicate value: {value:?}"));
-    }
-
-    fn into_result(mut self) -> Result<(), InvalidConfiguration> {
-        match self.0.len() {
-            0 => Ok(()),
-            1 => Err(InvalidConfiguration(self.0.remove(0))),
-            _ => Err(InvalidConfiguration(format!("[{}]", self.0.join(", ")))),
-        }
-    }
-}
-
 impl AuthenticationConfiguration {
     /// Validates the configuration. Issuers of service account tokens are `disallowed`.
     ///
@@ -78,14 +50,11 @@ impl AuthenticationConfiguration {
         &self,
         disallowed: &[String],
     ) -> Result<ValidConfiguration, InvalidConfiguration> {
-        let mut errors = Errors::default();
+        let mut errors = FieldErrors::default();
         let mut valid = Vec::new();
         if self.jwt.len() > ISSUERS_MAX {
-            let count = self.jwt.len();
-            errors.0.push(format!(
-                "jwt: Too many: {count}: must have at most {ISSUERS_MAX} items"
-            ));
-            errors.into_result()?;
+            errors.too_many("jwt", self.jwt.len(), ISSUERS_MAX);
+            errors.into_result().map_err(InvalidConfiguration)?;
             return Ok(ValidConfiguration { jwt: valid });
         }
         let (mut urls, mut discovery_urls) = (BTreeSet::new(), BTreeSet::new());
@@ -109,13 +78,13 @@ impl AuthenticationConfiguration {
             let detail = "enabled should be set to true when conditions are defined";
             errors.invalid("anonymous.conditions", &paths.join(","), detail);
         }
-        errors.into_result()?;
+        errors.into_result().map_err(InvalidConfiguration)?;
         Ok(ValidConfiguration { jwt: valid })
     }
 }
 
 fn jwt_authenticator(
-    errors: &mut Errors,
+    errors: &mut FieldErrors,
     jwt: &JwtConfiguration,
     path: &str,
     disallowed: &[String],
@@ -138,7 +107,7 @@ fn jwt_authenticator(
     valid
 }
 
-fn check_issuer(errors: &mut Errors, issuer: &Issuer, path: &str, disallowed: &[String]) {
+fn check_issuer(errors: &mut FieldErrors, issuer: &Issuer, path: &str, disallowed: &[String]) {
     let path = format!("{path}.issuer");
     let url_path = format!("{path}.url");
     match issuer.url.as_str() {
@@ -178,7 +147,7 @@ fn check_issuer(errors: &mut Errors, issuer: &Issuer, path: &str, disallowed: &[
     }
 }
 
-fn check_url(errors: &mut Errors, url: &str, path: &str, disallowed: &[String]) {
+fn check_url(errors: &mut FieldErrors, url: &str, path: &str, disallowed: &[String]) {
     if disallowed.iter().any(|one| one == url) {
         let all = disallowed.join(" ");
         let detail = format!("URL must not overlap with disallowed issuers: [{all}]");
@@ -208,7 +177,7 @@ fn check_url(errors: &mut Errors, url: &str, path: &str, disallowed: &[String]) 
     }
 }
 
-fn check_audiences(errors: &mut Errors, issuer: &Issuer, path: &str) {
+fn check_audiences(errors: &mut FieldErrors, issuer: &Issuer, path: &str) {
     let audiences_path = format!("{path}.audiences");
     if issuer.audiences.is_empty() {
         let detail = format!("at least one {audiences_path} is required");
@@ -235,7 +204,7 @@ fn check_audiences(errors: &mut Errors, issuer: &Issuer, path: &str) {
 
 /// Compiles an expression; adds an error if it is invalid.
 fn compiled(
-    errors: &mut Errors,
+    errors: &mut FieldErrors,
     text: &str,
     path: impl Display,
     compile: fn(&str) -> Result<Expression, String>,
@@ -246,7 +215,7 @@ fn compiled(
         .ok()
 }
 
-fn claim_rules(errors: &mut Errors, rules: &[ClaimValidationRule], path: &str) -> Vec<Rule> {
+fn claim_rules(errors: &mut FieldErrors, rules: &[ClaimValidationRule], path: &str) -> Vec<Rule> {
     let (mut claims, mut expressions) = (BTreeSet::new(), BTreeSet::new());
     let mut valid = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
@@ -282,7 +251,7 @@ fn claim_rules(errors: &mut Errors, rules: &[ClaimValidationRule], path: &str) -
     valid
 }
 
-fn user_rules(errors: &mut Errors, rules: &[UserValidationRule], path: &str) -> Vec<Rule> {
+fn user_rules(errors: &mut FieldErrors, rules: &[UserValidationRule], path: &str) -> Vec<Rule> {
     let mut expressions = BTreeSet::new();
     let mut valid = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
@@ -300,7 +269,12 @@ fn user_rules(errors: &mut Errors, rules: &[UserValidationRule], path: &str) -> 
     valid
 }
 
-fn claim_mappings(errors: &mut Errors, mappings: &ClaimMappings, path: &str, valid: &mut ValidJwt) {
+fn claim_mappings(
+    errors: &mut FieldErrors,
+    mappings: &ClaimMappings,
+    path: &str,
+    valid: &mut ValidJwt,
+) {
     let path = format!("{path}.claimMappings");
     let username_path = format!("{path}.username");
     valid.username = mapping(errors, &mappings.username, &username_path, true);
@@ -354,7 +328,7 @@ fn uses_email_verified(valid: &ValidJwt) -> bool {
 }
 
 fn mapping(
-    errors: &mut Errors,
+    errors: &mut FieldErrors,
     mapping: &PrefixedClaimOrExpression,
     path: &str,
     is_required: bool,
@@ -381,7 +355,7 @@ fn mapping(
 }
 
 /// Checks that `key` is a path with a domain that is not reserved for Kubernetes.
-fn check_extra_key(errors: &mut Errors, key: &str, path: &str) {
+fn check_extra_key(errors: &mut FieldErrors, key: &str, path: &str) {
     let (domain, name) = key.split_once('/').unwrap_or((key, ""));
     if key.is_empty() {
         errors.required(path, "");
@@ -389,7 +363,7 @@ fn check_extra_key(errors: &mut Errors, key: &str, path: &str) {
         let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
         errors.invalid(path, key, detail);
     } else {
-        if !is_subdomain(&domain.to_lowercase()) {
+        if domain.len() > SUBDOMAIN_LENGTH_MAX || !is_dns_subdomain(&domain.to_lowercase()) {
             let detail = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
                           characters, '-' or '.', and must start and end with an alphanumeric character";
             errors.invalid(path, domain, detail);
@@ -411,15 +385,4 @@ fn check_extra_key(errors: &mut Errors, key: &str, path: &str) {
         let detail = "k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use";
         errors.invalid(path, key, detail);
     }
-}
-
-fn is_subdomain(name: &str) -> bool {
-    let is_label = |label: &str| {
-        let is_valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        !label.is_empty()
-            && label.chars().all(is_valid)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    name.len() <= 253 && name.split('.').all(is_label)
 }

@@ -8,15 +8,15 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::time::Instant;
-use watchet_auth::{ExternalAuthenticator, ExternalUser, InvalidToken};
+use watchet_auth::{ExternalAuthenticator, ExternalUser, InvalidToken, ReviewCache, ReviewKey};
 use watchet_tasks::Tasks;
 
 use super::claims::Claims;
 use super::issuer_keys::{IssuerKeys, UnverifiedSignature};
 use super::jws::{Jws, SigningAlgorithms};
 use super::user_mapping;
+use crate::RESULTS_MAX;
 use crate::config::{ValidConfiguration, ValidJwt};
-use crate::token_cache::{CacheKey, TokenCache};
 
 /// How long a verified token is not verified again, as upstream.
 const CACHE_TTL: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ pub struct JwtAuthenticator {
 #[derive(Debug)]
 struct Issuers {
     by_url: BTreeMap<String, Arc<ConfiguredIssuer>>,
-    cache: TokenCache<ExternalUser>,
+    cache: ReviewCache<Result<ExternalUser, InvalidToken>>,
 }
 
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl Issuers {
         };
         Self {
             by_url: config.jwt.into_iter().map(configured).collect(),
-            cache: TokenCache::default(),
+            cache: ReviewCache::new(RESULTS_MAX),
         }
     }
 }
@@ -149,7 +149,7 @@ impl ExternalAuthenticator for JwtAuthenticator {
         };
         let found = issuers
             .cache
-            .get_or_compute(CacheKey::new(token, &[]), || async {
+            .get_or_compute(ReviewKey::new([token]), || async {
                 let verified = self.verify(issuer, token).await;
                 let until = match &verified {
                     Ok(user) => Instant::now() + remaining(user.expires).min(CACHE_TTL),

@@ -21,6 +21,7 @@ mod material;
 mod path;
 mod pem;
 mod resource_client;
+mod review_retry;
 mod tls;
 
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub(crate) use path::Path;
 pub use pem::{ClientCertificate, Pem};
 pub use resource_client::{ListParams, ObjectList, Patch, ResourceClient};
+pub use review_retry::retry_review;
 
 use connect::{Pools, StreamPermit};
 use credentials::{Credentials, UsedCredentials};

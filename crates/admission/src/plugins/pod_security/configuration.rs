@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::level::{Level, LevelVersion, Policy, Version};
 use watchet_api::StatusCause;
-use watchet_api::names::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, is_dns_label, is_dns_subdomain};
+use watchet_api::names::{
+    LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX, SUBDOMAIN_RULE, is_dns_label, is_dns_subdomain,
+};
 
 /// The configuration of the PodSecurity plugin. The default is upstream's: every level is privileged, and nothing is
 /// exempt.
@@ -160,11 +162,7 @@ fn label_problem(name: &str) -> Option<&'static str> {
 
 fn subdomain_problem(name: &str) -> Option<&'static str> {
     let is_valid = name.len() <= SUBDOMAIN_LENGTH_MAX && is_dns_subdomain(name);
-    (!is_valid).then_some(
-        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
-         must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation \
-         is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
-    )
+    (!is_valid).then_some(SUBDOMAIN_RULE)
 }
 
 fn username_problem(name: &str) -> Option<&'static str> {
