@@ -7,6 +7,7 @@ pub use watchet_apiextensions as apiextensions;
 pub use watchet_audit as audit;
 pub use watchet_auth as auth;
 pub use watchet_authenticators as authenticators;
+pub use watchet_authorizers as authorizers;
 pub use watchet_bench as bench;
 pub use watchet_builtin as builtin;
 pub use watchet_cacher as cacher;

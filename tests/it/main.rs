@@ -10,6 +10,7 @@
 mod admission;
 mod audit;
 mod authentication;
+mod authorization;
 mod bench;
 mod builtin;
 mod certificates;

@@ -21,6 +21,13 @@ pub enum Decision {
     Deny(Cow<'static, str>),
     /// The authorizer has no rule for the request.
     NoOpinion(Cow<'static, str>),
+    /// The authorizer cannot decide: a program that it needs does not respond.
+    Failed {
+        /// Whether the request is denied; otherwise it is allowed if another authorizer allows it.
+        is_denied: bool,
+        /// Why it cannot decide.
+        error: Cow<'static, str>,
+    },
 }
 
 impl Decision {
@@ -31,13 +38,30 @@ impl Decision {
 
     /// Returns true if the request is denied explicitly.
     pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Deny(_))
+        matches!(
+            self,
+            Self::Deny(_)
+                | Self::Failed {
+                    is_denied: true,
+                    ..
+                }
+        )
     }
 
     /// Returns the reason; empty if there is none.
     pub fn reason(&self) -> &str {
-        let (Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason)) = self;
-        reason
+        match self {
+            Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason) => reason,
+            Self::Failed { .. } => "",
+        }
+    }
+
+    /// Returns why the authorizer cannot decide; `None` if it has decided.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Failed { error, .. } => Some(error),
+            Self::Allow(_) | Self::Deny(_) | Self::NoOpinion(_) => None,
+        }
     }
 }
 
@@ -87,7 +111,7 @@ pub struct NonResourceRule {
 /// Decides which requests are allowed.
 #[async_trait]
 pub trait Authorizer: fmt::Debug + Send + Sync {
-    /// Decides on a request. An authorizer that fails returns [`Decision::NoOpinion`] with the error.
+    /// Decides on a request.
     async fn authorize(&self, attributes: &Attributes) -> Decision;
 
     /// Notifies `changed`, by [`Notify::notify_one`], after each change that may change decisions, until the last

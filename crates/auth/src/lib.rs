@@ -62,7 +62,6 @@ mod attributes;
 mod authorizer;
 pub mod node;
 pub mod rbac;
-mod union;
 
 mod authenticator;
 mod client_certificate;
@@ -100,4 +99,3 @@ pub use token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 pub use token_error::InvalidToken;
 pub use token_file::{InvalidTokenFile, TokenDigest, TokenFile};
 pub use unauthorized::Unauthorized;
-pub use union::UnionAuthorizer;

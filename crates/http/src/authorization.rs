@@ -27,7 +27,8 @@ impl From<ImpersonationError> for HttpError {
 /// of a watch get its [`Requirements`].
 ///
 /// # Errors
-/// 403 if the impersonation or the request is not allowed; 400 if the impersonation is invalid.
+/// 403 if the impersonation or the request is not allowed; 400 if the impersonation is invalid; 500 if the authorizer
+/// cannot decide.
 pub(crate) async fn authorize(
     authorizer: &dyn Authorizer,
     parts: &mut Parts,
@@ -40,6 +41,11 @@ pub(crate) async fn authorize(
     parts.extensions.insert(impersonation.user);
     let decision = authorizer.authorize(&attributes).await;
     annotate(parts, &decision);
+    if let Some(error) = decision.error() {
+        return Err(HttpError::Internal(format!(
+            "authorization failed: {error}"
+        )));
+    }
     if !decision.is_allowed() {
         let status = attributes.forbidden(decision.reason());
         return Err(HttpError::Denied(Box::new(status)));

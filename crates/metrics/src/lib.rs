@@ -6,6 +6,7 @@
 
 mod audit;
 mod authentication;
+mod authorization;
 mod encryption;
 mod exposition;
 mod family;
@@ -23,6 +24,9 @@ use parking_lot::Mutex;
 
 pub use audit::AuditMetrics;
 pub use authentication::{AuthenticationMetrics, ConfigReloads};
+pub use authorization::{
+    AuthorizationMetrics, AuthorizationWebhookMetrics, AuthorizerMetrics, ReviewResult,
+};
 pub use encryption::{EncryptionMetrics, Transformation};
 pub use exposition::{Exposition, Format, Kind, Label};
 pub use family::{ItemFamily, MetricItem, Samples, WriteSamples, write_table};
@@ -46,6 +50,7 @@ pub struct Metrics {
     http: HttpMetrics,
     audit: AuditMetrics,
     authentication: AuthenticationMetrics,
+    authorization: AuthorizationMetrics,
     encryption: EncryptionMetrics,
     /// By group and plural name. The modules that record metrics own them; a render removes the entries without an owner.
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
@@ -63,6 +68,7 @@ impl Metrics {
             http: HttpMetrics::default(),
             audit: AuditMetrics::default(),
             authentication: AuthenticationMetrics::default(),
+            authorization: AuthorizationMetrics::default(),
             encryption: EncryptionMetrics::default(),
             resources: Mutex::default(),
             lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
@@ -84,6 +90,11 @@ impl Metrics {
     /// Returns the metrics of authentication.
     pub fn authentication(&self) -> &AuthenticationMetrics {
         &self.authentication
+    }
+
+    /// Returns the metrics of authorization.
+    pub fn authorization(&self) -> &AuthorizationMetrics {
+        &self.authorization
     }
 
     /// Returns the metrics of encryption at rest.
@@ -139,6 +150,7 @@ impl Metrics {
         self.http.write(&mut out);
         self.audit.write(&mut out);
         self.authentication.write(&mut out);
+        self.authorization.write(&mut out);
         self.encryption.write(&mut out);
         let mut family = out.family(
             "etcd_lease_object_counts",

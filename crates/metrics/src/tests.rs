@@ -81,6 +81,14 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
         provider: "k8s:enc:aescbc:v1:".into(),
         is_success: true,
     });
+    let authorization = metrics.authorization();
+    authorization.authorizer("RBAC", "rbac").allowed.inc();
+    let webhook = authorization.webhook("w");
+    webhook.observe_review(ReviewResult::Timeout, second);
+    webhook.count_fail_open(ReviewResult::Timeout);
+    webhook.match_condition_seconds.observe_duration(second);
+    webhook.match_condition_errors.inc();
+    webhook.match_condition_exclusions.inc();
     let sweeper = metrics.work_queue("sweeper");
     sweeper.adds.add(5);
     let work = sweeper.begin(tokio::time::Instant::now());

@@ -133,10 +133,27 @@ pub(in crate::server) struct Flags {
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION, help = "Accepted audiences of service account tokens [default: --service-account-issuer]")]
     pub api_audiences: SettingValue,
     /// Authorization modes, asked in their order until one allows: `RBAC` (roles and bindings, as in kube-apiserver;
-    /// the written kubeconfig is allowed everything), `Node` (kubelets, with `RBAC` after it), `AlwaysAllow` (every authenticated user may do everything) or
-    /// `AlwaysDeny`
+    /// the written kubeconfig is allowed everything), `Node` (kubelets, with `RBAC` after it), `Webhook` (see
+    /// --authorization-webhook-config-file), `AlwaysAllow` (every authenticated user may do everything) or `AlwaysDeny`
     #[arg(long, value_name = "MODE,...", default_value = "RBAC", action = ArgAction::Append, help_heading = AUTHORIZATION)]
     pub authorization_mode: SettingValue,
+    /// AuthorizationConfiguration (apiserver.config.k8s.io/v1) in YAML or JSON: the authorizers in their order, with any
+    /// number of webhooks; instead of --authorization-mode; a change takes effect without a restart
+    #[arg(long, value_name = "FILE", help_heading = AUTHORIZATION)]
+    pub authorization_config: SettingValue,
+    /// Kubeconfig with the URL, the CA and the credentials of the webhook that reviews requests; needs
+    /// --authorization-mode=Webhook
+    #[arg(long, value_name = "FILE", help_heading = AUTHORIZATION)]
+    pub authorization_webhook_config_file: SettingValue,
+    /// Version of the SubjectAccessReview for the webhook: `v1` or `v1beta1`
+    #[arg(long, value_name = "VERSION", default_value = "v1beta1", help_heading = AUTHORIZATION)]
+    pub authorization_webhook_version: SettingValue,
+    /// How long a response of the webhook that allows a request is valid; 0 is not at all
+    #[arg(long, value_name = "DURATION", default_value = "5m0s", help_heading = AUTHORIZATION)]
+    pub authorization_webhook_cache_authorized_ttl: SettingValue,
+    /// How long any other response of the webhook is valid; 0 is not at all
+    #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = AUTHORIZATION)]
+    pub authorization_webhook_cache_unauthorized_ttl: SettingValue,
     /// Policy (audit.k8s.io/v1) in YAML or JSON: which requests are recorded in the audit log, and what of them
     #[arg(long, value_name = "FILE", help_heading = AUDIT)]
     pub audit_policy_file: SettingValue,

@@ -18,16 +18,12 @@ use crate::admission::PluginConfigurations;
 use crate::audit::Auditor;
 use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacAuthorizer;
-use crate::auth::{
-    AllowAuthenticated, AlwaysDeny, Authenticator, Authorizer, FrontProxy, TokenAuthenticator,
-    TokenFile, UnionAuthorizer,
-};
+use crate::auth::{Authenticator, Authorizer, FrontProxy, TokenAuthenticator, TokenFile};
 use crate::builtin::RegistryConfig;
 use crate::controllers::{FrontProxyInfo, Selection};
 use crate::encryption::{Encryption, EncryptionConfiguration};
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
-use crate::server::config::authorization::AuthorizationMode;
 use crate::server::config::file_setting::FileSetting;
 use crate::server::config::requests::RequestLimits;
 use crate::server::config::server_config::{Config, Listen};
@@ -35,6 +31,7 @@ use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::TokenKeys;
 use crate::server::process::audit_files::AuditFiles;
 use crate::server::process::authentication::LoadedAuthentication;
+use crate::server::process::authorization::{self, LoadedAuthorization};
 use crate::server::process::encryption;
 use crate::server::process::file_limit;
 use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIVATE};
@@ -161,6 +158,7 @@ struct Material {
     tokens: Option<TokenFile>,
     token_keys: TokenKeys,
     authentication: LoadedAuthentication,
+    authorization: LoadedAuthorization,
     plugin_configurations: PluginConfigurations,
     audit: Option<AuditFiles>,
     encryption: Option<EncryptionConfiguration>,
@@ -262,7 +260,9 @@ impl Server {
             },
         };
         let issuers = config.tokens.issuers.clone();
+        let authorizers = material.authorization.start(&metrics, &authentication);
         let reloads = [
+            authorization::reload(&config.authorization, &authorizers, &metrics),
             token_reload(config, &tokens),
             keys_reload(
                 &config.tokens,
@@ -274,11 +274,6 @@ impl Server {
             external.reload(&config.authentication, issuers, &authenticator, &metrics),
             encryption::reload(settings, encryption.as_ref(), &metrics),
         ];
-        let Authorizers {
-            authorizer,
-            rbac,
-            nodes,
-        } = authorizers(&config.authorization);
         let done = Done {
             new_ca: pki
                 .created
@@ -309,9 +304,9 @@ impl Server {
             encryption,
             tokens,
             authentication,
-            authorizer,
-            rbac,
-            nodes,
+            authorizer: authorizers.authorizer,
+            rbac: authorizers.local.rbac,
+            nodes: authorizers.local.nodes,
             metrics,
             auditor,
             registry: RegistryConfig {
@@ -373,6 +368,7 @@ impl Material {
                 &config.authentication,
                 &config.tokens.issuers,
             )?,
+            authorization: LoadedAuthorization::load(&config.authorization)?,
             plugin_configurations,
             audit: config.audit.as_ref().map(AuditFiles::read).transpose()?,
             encryption: match &config.encryption {
@@ -380,35 +376,6 @@ impl Material {
                 None => None,
             },
         })
-    }
-}
-
-/// The authorizer of the configured modes, and the parts of it that need stored objects.
-struct Authorizers {
-    authorizer: Arc<dyn Authorizer>,
-    rbac: Option<Arc<RbacAuthorizer>>,
-    nodes: Option<Arc<NodeAuthorizer>>,
-}
-
-fn authorizers(modes: &[AuthorizationMode]) -> Authorizers {
-    let (mut rbac, mut nodes) = (None, None);
-    let of_modes = modes.iter().map(|mode| match mode {
-        AuthorizationMode::AlwaysAllow => Arc::new(AllowAuthenticated) as Arc<dyn Authorizer>,
-        AuthorizationMode::AlwaysDeny => Arc::new(AlwaysDeny),
-        AuthorizationMode::Node => nodes.insert(Arc::new(NodeAuthorizer::new())).clone(),
-        AuthorizationMode::Rbac => rbac
-            .insert(Arc::new(RbacAuthorizer::with_default_policy()))
-            .clone(),
-    });
-    let mut of_modes: Vec<Arc<dyn Authorizer>> = of_modes.collect();
-    let authorizer = match of_modes.len() {
-        1 => of_modes.remove(0),
-        _ => Arc::new(UnionAuthorizer::new(of_modes)),
-    };
-    Authorizers {
-        authorizer,
-        rbac,
-        nodes,
     }
 }
 

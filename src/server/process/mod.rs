@@ -3,6 +3,7 @@
 // In reading order: the files of the server, build, run, the program.
 mod audit_files;
 mod authentication;
+mod authorization;
 pub(super) mod files;
 pub(super) mod kubeconfig;
 pub(super) mod pki;

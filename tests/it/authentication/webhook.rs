@@ -10,23 +10,14 @@ use crate::harness::{Protocol, Reply, Server, Webhook};
 
 const AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Returns a kubeconfig of the webhook.
-fn kubeconfig(webhook: &Webhook) -> String {
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "w", "cluster": {
-            "server": webhook.url("/authenticate"), "certificate-authority-data": webhook.ca_bundle(),
-        }}],
-        "users": [{"name": "u", "user": {"token": "of-the-server"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "w", "user": "u"}}],
-    })
-    .to_string()
-}
-
 async fn start(webhook: &Webhook, more: &[&str]) -> (Server, tempfile::TempDir) {
     assert!(ca_of(webhook).contains("BEGIN CERTIFICATE"));
     let directory = tempfile::tempdir().unwrap();
-    let file = write(directory.path(), "webhook.kubeconfig", &kubeconfig(webhook));
+    let file = write(
+        directory.path(),
+        "webhook.kubeconfig",
+        &webhook.kubeconfig("/authenticate"),
+    );
     let flag = format!(
         "--authentication-token-webhook-config-file={}",
         file.display()

@@ -2,6 +2,7 @@
 
 mod both;
 mod kubectl;
+mod open_watch;
 mod proxy;
 mod webhook;
 mod wire;
@@ -18,6 +19,7 @@ use tokio::time::timeout;
 
 pub(crate) use both::{on_both, on_embedded, on_etcd};
 pub(crate) use kubectl::Kubectl;
+pub(crate) use open_watch::OpenWatch;
 pub(crate) use proxy::{Mode, Proxy};
 pub(crate) use watchet_test_util::scrape::Scrape;
 pub(crate) use webhook::{Reply, Replying, Webhook, WebhookRequest};

@@ -193,6 +193,19 @@ impl Webhook {
         json!({"url": self.url(path), "caBundle": self.ca_bundle()})
     }
 
+    /// Returns a kubeconfig with the URL, the CA and a token.
+    pub(crate) fn kubeconfig(&self, path: &str) -> String {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "w", "cluster": {
+                "server": self.url(path), "certificate-authority-data": self.ca_bundle(),
+            }}],
+            "users": [{"name": "u", "user": {"token": "of-the-server"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "w", "user": "u"}}],
+        })
+        .to_string()
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }

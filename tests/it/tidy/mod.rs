@@ -18,6 +18,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "audit",
             "auth",
             "authenticators",
+            "authorizers",
             "admission",
             "registry",
             "apiextensions",

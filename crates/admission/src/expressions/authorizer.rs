@@ -255,9 +255,12 @@ fn register(context: &mut Context<'_>, budget: &Arc<Budget>) {
     add_getter(context, "reason", |decision| {
         CelValue::String(Arc::new(decision.reason().to_owned()))
     });
-    // An authorizer that fails has no opinion.
-    add_getter(context, "errored", |_| CelValue::Bool(false));
-    add_getter(context, "error", |_| CelValue::String(Arc::default()));
+    add_getter(context, "errored", |decision| {
+        CelValue::Bool(decision.error().is_some())
+    });
+    add_getter(context, "error", |decision| {
+        CelValue::String(Arc::new(decision.error().unwrap_or_default().to_owned()))
+    });
 }
 
 fn service_account(This(on): This<CelValue>, namespace: Text, name: Text) -> Resolved {

@@ -9,6 +9,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -27,6 +28,8 @@ const PAUSE_FACTOR: u32 = 9;
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The number of checks after which other tasks run.
 const CHECKS_PER_YIELD: usize = 64;
+/// How many checks may wait for another program at the same time.
+const CONCURRENT_CHECKS: usize = 32;
 
 /// What must hold while a watch is open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,11 +43,12 @@ pub(crate) struct Requirements {
 }
 
 impl Requirements {
+    /// Checks the credential and the permissions. A permission about which the authorizer cannot decide is not lost.
     async fn check(&self, authorizer: &dyn Authorizer) -> Result<(), Box<Status>> {
         self.check_credential().await?;
         for attributes in self.impersonation.iter().chain([&self.request]) {
             let decision = authorizer.authorize(attributes).await;
-            if !decision.is_allowed() {
+            if !decision.is_allowed() && decision.error().is_none() {
                 return Err(Box::new(attributes.forbidden(decision.reason())));
             }
         }
@@ -231,21 +235,29 @@ impl WatchAccessMonitor {
     }
 
     async fn run(self: Arc<Self>, changed: Arc<Notify>) {
-        let mut ticks = tokio::time::interval(CREDENTIAL_CHECK_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Apart, because an authorizer may wait for another program.
+        tokio::join!(self.check_changes(&changed), self.check_credentials());
+    }
+
+    async fn check_changes(&self, changed: &Notify) {
         loop {
-            let checks = tokio::select! {
-                biased;
-                () = changed.notified() => Checks::All,
-                _ = ticks.tick() => Checks::Credentials,
-            };
-            let started = Instant::now();
-            self.check_all(checks).await;
-            tokio::time::sleep((started.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX)).await;
+            changed.notified().await;
+            self.check_all(Checks::All).await;
         }
     }
 
+    async fn check_credentials(&self) {
+        let mut ticks = tokio::time::interval(CREDENTIAL_CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.check_all(Checks::Credentials).await;
+        }
+    }
+
+    /// Checks the grants, and pauses.
     async fn check_all(&self, checks: Checks) {
+        let started = Instant::now();
         let grants: Vec<Arc<Grant>> = {
             let grants = self.grants.lock();
             let grants = grants.values().map(|shared| &shared.grant);
@@ -254,12 +266,15 @@ impl WatchAccessMonitor {
             };
             grants.filter(has_check).cloned().collect()
         };
-        for (index, grant) in grants.iter().enumerate() {
+        let all = stream::iter(grants.iter().enumerate());
+        all.for_each_concurrent(CONCURRENT_CHECKS, async |(index, grant)| {
             if index % CHECKS_PER_YIELD == CHECKS_PER_YIELD - 1 {
                 tokio::task::yield_now().await;
             }
             self.check(grant, checks).await;
-        }
+        })
+        .await;
+        tokio::time::sleep((started.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX)).await;
     }
 
     /// Ends `grant` if a requirement no longer holds.

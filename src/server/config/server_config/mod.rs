@@ -14,7 +14,7 @@ use crate::cacher::CacherConfig;
 use crate::controllers;
 use crate::server::config::audit::AuditConfig;
 use crate::server::config::authentication::AuthenticationConfig;
-use crate::server::config::authorization::{AuthorizationMode, authorization_modes};
+use crate::server::config::authorization::AuthorizationConfig;
 use crate::server::config::bytes;
 use crate::server::config::encryption::EncryptionSettings;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting, certificate_files};
@@ -50,8 +50,8 @@ pub(in crate::server) struct Config {
     pub authentication: AuthenticationConfig,
     /// The settings of service account tokens.
     pub tokens: TokenConfig,
-    /// `--authorization-mode`
-    pub authorization: Vec<AuthorizationMode>,
+    /// The settings of authorization.
+    pub authorization: AuthorizationConfig,
     /// The audit log, if one is configured.
     pub audit: Option<AuditConfig>,
     /// The storage of objects.
@@ -134,7 +134,7 @@ impl Config {
             token_auth_file: file(&flags.token_auth_file),
             authentication: AuthenticationConfig::check(flags)?,
             tokens: TokenConfig::check(flags)?,
-            authorization: authorization_modes(&flags.authorization_mode)?,
+            authorization: AuthorizationConfig::check(flags)?,
             audit: AuditConfig::check(flags)?,
             storage: storage(flags)?,
             encryption: EncryptionSettings::check(flags)?,

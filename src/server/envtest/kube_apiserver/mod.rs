@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
+use crate::authorizers::AuthorizerType;
 use crate::controllers;
 use crate::http;
-use crate::server::config::authorization::AuthorizationMode;
+use crate::server::config::authorization::AuthorizationConfig;
 use crate::server::config::flags::Spec;
 use crate::server::config::server_config::Config;
 use crate::server::config::setting_value::{ConfigError, Source};
@@ -112,7 +113,8 @@ impl ApiServer {
     /// Logs requested features that the server does not have.
     pub(in crate::server) fn log_ignored(&self) {
         program::log_ignored(&self.ignored);
-        if self.config.authorization == [AuthorizationMode::AlwaysAllow] {
+        let always_allow = AuthorizationConfig::Modes(vec![AuthorizerType::AlwaysAllow], None);
+        if self.config.authorization == always_allow {
             tracing::info!("no authorization: every authenticated user may do everything");
         }
     }
@@ -167,9 +169,14 @@ fn settings(line: &CommandLine) -> Settings {
         }
     }
     let modes = line.value("authorization-mode").unwrap_or_default();
-    let is_supported = |mode: &&str| AuthorizationMode::of_name(mode).is_some();
+    let is_supported = |mode: &&str| AuthorizerType::of_name(mode).is_some();
     let modes: Vec<&str> = modes.split(',').filter(is_supported).collect();
-    settings.give("authorization-mode", modes.join(","), Source::Flag);
+    if line
+        .value("authorization-config")
+        .is_none_or(|file| file.is_empty())
+    {
+        settings.give("authorization-mode", modes.join(","), Source::Flag);
+    }
     settings.give("storage", "etcd", Source::Flag);
     for (name, setting) in [("v", "log-level"), ("logging-format", "log-format")] {
         if let Some(value) = line.value(name) {

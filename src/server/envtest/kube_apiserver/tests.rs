@@ -19,6 +19,44 @@ fn server(arguments: &[&str]) -> ApiServer {
 }
 
 #[test]
+fn authorization_is_configured_by_modes_or_by_a_file() {
+    let modes = |modes| AuthorizationConfig::Modes(modes, None);
+    for (flags, expected) in [
+        (
+            &["--authorization-mode=Node,RBAC"][..],
+            [AuthorizerType::Node, AuthorizerType::Rbac].as_slice(),
+        ),
+        (
+            &[
+                "--authorization-mode=ABAC,RBAC",
+                "--authorization-policy-file=/x",
+            ],
+            &[AuthorizerType::Rbac],
+        ),
+    ] {
+        assert_eq!(
+            server(flags).config.authorization,
+            modes(expected.to_vec()),
+            "{flags:?}"
+        );
+    }
+    let by_file = server(&["--authorization-config=/x"]).config.authorization;
+    assert!(
+        matches!(by_file, AuthorizationConfig::File(_)),
+        "{by_file:?}"
+    );
+    let flags = [
+        "--authorization-mode=Webhook",
+        "--authorization-webhook-config-file=/x",
+    ];
+    let by_webhook = server(&flags).config.authorization;
+    assert!(
+        matches!(by_webhook, AuthorizationConfig::Modes(_, Some(_))),
+        "{by_webhook:?}"
+    );
+}
+
+#[test]
 fn the_flags_of_envtest_are_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let cert_dir = format!("--cert-dir={}", dir.path().display());
@@ -43,7 +81,10 @@ fn the_flags_of_envtest_are_accepted() {
     assert_eq!(config.data_dir, dir.path());
     assert!(!config.registry.plugins.has("ServiceAccount"));
     assert!(config.registry.plugins.has("Priority"));
-    assert_eq!(config.authorization, [AuthorizationMode::Rbac]);
+    assert_eq!(
+        config.authorization,
+        AuthorizationConfig::Modes(vec![AuthorizerType::Rbac], None)
+    );
     let certificate = config.serving_certificate.as_ref().unwrap();
     assert_eq!(
         certificate.certificate.path,

@@ -210,6 +210,9 @@ async fn decide(authorizer: &dyn Authorizer, attributes: Attributes) -> Value {
     if !decision.reason().is_empty() {
         status["reason"] = decision.reason().into();
     }
+    if let Some(error) = decision.error() {
+        status["evaluationError"] = error.into();
+    }
     status
 }
 
