@@ -28,6 +28,7 @@ mod hostile_bodies;
 mod informer;
 mod kube_client;
 mod kubectl;
+mod kubectl_rights;
 mod kubectl_verbs;
 mod kubelet;
 mod limits;

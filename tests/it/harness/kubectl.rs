@@ -98,7 +98,8 @@ impl Kubectl {
         }
     }
 
-    async fn try_with(&self, args: &[&str], input: &str) -> Result<String, String> {
+    /// As [`Self::try_run`], with this input.
+    pub(crate) async fn try_with(&self, args: &[&str], input: &str) -> Result<String, String> {
         let mut child = self
             .command(args)
             .stdin(Stdio::piped())
