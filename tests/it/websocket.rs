@@ -27,6 +27,7 @@ on_both!(|server| (server) => [
     client_and_server_can_close,
     a_client_that_does_not_read_misses_nothing,
     pings_without_reading_are_not_buffered,
+    a_watch_ends_with_an_error_event_when_its_client_loses_access,
 ]);
 
 type Refusal = Box<Response<Option<Vec<u8>>>>;
@@ -135,6 +136,33 @@ async fn websocket_sends_the_events_of_a_watch(server: &Server) {
     put(server, "d", "x").await;
     let event: Value = serde_json::from_slice(&text(&next(&mut socket).await)).unwrap();
     assert_eq!(event["object"]["metadata"]["name"], "d");
+}
+
+async fn a_watch_ends_with_an_error_event_when_its_client_loses_access(server: &Server) {
+    server.allow_everything("jane").await;
+    let stream = TcpStream::connect(server.insecure()).await.unwrap();
+    let path = format!("{MAPS}?watch=true");
+    let opened = open_over(stream, &path, &[("impersonate-user", "jane")]).await;
+    let (mut socket, _) = opened.expect("it opens");
+    let mut admin = server.plain(Protocol::Http1).await;
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let all = admin.get(bindings).await.json();
+    for binding in all["items"].as_array().unwrap() {
+        let name = binding["metadata"]["name"].as_str().unwrap();
+        if name.starts_with("allow-") {
+            let path = format!("{bindings}/{name}");
+            let deleted = admin.send(Method::DELETE, &path, &[], "").await;
+            assert_eq!(deleted.status, StatusCode::OK);
+        }
+    }
+    let (messages, code) = rest(&mut socket).await;
+    assert_eq!(code, CloseCode::Normal);
+    let last: Value = serde_json::from_slice(&text(messages.last().unwrap())).unwrap();
+    assert_eq!(
+        (&last["type"], &last["object"]["code"]),
+        (&json!("ERROR"), &json!(403)),
+        "{last}"
+    );
 }
 
 fn text(message: &Message) -> Bytes {
