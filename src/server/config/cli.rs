@@ -10,7 +10,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
 
 use crate::server::config::flags::{self, Spec};
-use crate::server::config::setting_value::{ConfigError, Source};
+use crate::server::config::setting_value::{ConfigError, Source, separator_of};
 use crate::server::config::settings::{CONFIG_ENV, Settings};
 use crate::{bench, tail};
 
@@ -152,7 +152,7 @@ fn given_flags(matches: &ArgMatches) -> Settings {
             && matches.value_source(&id) == Some(ValueSource::CommandLine)
         {
             let values: Vec<&str> = values.map(String::as_str).collect();
-            settings.give(&name, values.join(","), Source::Flag);
+            settings.give(&name, values.join(separator_of(&name)), Source::Flag);
         }
     }
     settings

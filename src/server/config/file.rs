@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::server::config::flags::Spec;
-use crate::server::config::setting_value::{ConfigError, Source, file_key_of};
+use crate::server::config::setting_value::{ConfigError, Source, file_key_of, separator_of};
 use crate::server::config::settings::Settings;
 
 /// The file's `apiVersion`.
@@ -106,7 +106,7 @@ fn scalar(spec: &Spec, value: &Value) -> Result<String, &'static str> {
         Value::Array(items) if list => {
             let texts: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
             let texts = texts.ok_or("must be a list of strings")?;
-            Ok(texts.join(","))
+            Ok(texts.join(separator_of(&spec.name)))
         }
         Value::Null => Err("has no value: give one or remove the key"),
         _ if list => Err("must be a list of strings"),

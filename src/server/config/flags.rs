@@ -42,6 +42,11 @@ pub(in crate::server) struct Flags {
     /// PEM file with the private key of --tls-cert-file
     #[arg(long, value_name = "FILE", help_heading = SERVING)]
     pub tls_private_key_file: SettingValue,
+    #[arg(long, value_name = "CERT,KEY[:NAME,...]", action = ArgAction::Append, help_heading = SERVING, help = "PEM files with a serving certificate and its key for clients that request one of the names, e.g. a.crt,a.key:*.example.com [default names: those of the certificate]; may be repeated; the file and the environment separate pairs by semicolons")]
+    pub tls_sni_cert_key: SettingValue,
+    /// Further DNS names and addresses for the serving certificate that the server makes
+    #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = SERVING)]
+    pub tls_san: SettingValue,
     /// Lowest TLS version: `VersionTLS12` or `VersionTLS13`
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS12", help_heading = SERVING)]
     pub tls_min_version: SettingValue,

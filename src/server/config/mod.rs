@@ -16,6 +16,7 @@ pub(super) mod encryption;
 pub(super) mod file_setting;
 pub(super) mod requests;
 pub(super) mod server_config;
+pub(super) mod sni;
 pub(super) mod storage;
 pub(super) mod tls;
 pub(super) mod token_config;

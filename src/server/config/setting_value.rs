@@ -47,6 +47,14 @@ pub(in crate::server) fn variable_of(flag: &str) -> String {
     format!("WATCHET_{}", flag.replace('-', "_").to_uppercase())
 }
 
+/// Returns what separates the values of a list in its text. Upstream's pairs of files have commas themselves.
+pub(in crate::server) fn separator_of(flag: &str) -> &'static str {
+    match flag {
+        "tls-sni-cert-key" => ";",
+        _ => ",",
+    }
+}
+
 /// Returns the key of a flag in the file, as in `dataDir`.
 pub(in crate::server) fn file_key_of(flag: &str) -> String {
     let mut words = flag.split('-');

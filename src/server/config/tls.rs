@@ -1,12 +1,37 @@
-//! `--tls-min-version` and `--tls-cipher-suites`.
+//! `--tls-min-version`, `--tls-cipher-suites` and `--tls-san`.
 
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion, version};
+use rustls_pki_types::ServerName;
 
 use crate::server::config::flags::Flags;
 use crate::server::config::setting_value::ConfigError;
+
+/// Parses `--tls-san`.
+///
+/// # Errors
+/// A name is neither a DNS name nor an address, or the server does not make its certificate.
+pub(in crate::server) fn extra_names(flags: &Flags) -> Result<Vec<String>, ConfigError> {
+    let setting = &flags.tls_san;
+    if setting.text.is_empty() {
+        return Ok(Vec::new());
+    }
+    if flags.tls_cert_file.non_empty().is_some() {
+        return Err(setting.error("has no effect with --tls-cert-file: remove one of the two"));
+    }
+    let names = setting.text.split(',').map(str::trim).map(|name| {
+        let plain = name.strip_prefix("*.").unwrap_or(name);
+        match ServerName::try_from(plain) {
+            Ok(_) => Ok(name.to_lowercase()),
+            Err(_) => Err(setting.error(format_args!(
+                "has {name:?}, which is neither a DNS name nor an IP address"
+            ))),
+        }
+    });
+    names.collect()
+}
 
 /// The TLS versions and cipher suites of the HTTPS port.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use crate::api::parse_go_duration;
-use crate::server::config::setting_value::parse_bool;
+use crate::server::config::setting_value::{parse_bool, separator_of};
 
 /// The type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,14 +148,14 @@ impl CommandLine {
         Ok(parsed)
     }
 
-    /// Returns the value of the flag `name`: the last one given, or all of a list joined by commas.
+    /// Returns the value of the flag `name`: the last one given, or all of a list joined by its separator.
     pub(super) fn value(&self, name: &str) -> Option<String> {
         let mut given = self.values.iter().filter(|(other, ..)| *other == name);
         let (_, kind, last) = given.clone().next_back()?;
         Some(match kind {
             Kind::List => {
                 let all: Vec<&str> = given.by_ref().map(|(.., value)| value.as_str()).collect();
-                all.join(",")
+                all.join(separator_of(name))
             }
             _ => last.clone(),
         })

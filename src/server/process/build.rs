@@ -38,12 +38,13 @@ use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIV
 use crate::server::process::kubeconfig::{self, ServerTrust};
 use crate::server::process::open_error::OpenError;
 use crate::server::process::open_storage;
-use crate::server::process::pki::{self, PkiError};
+use crate::server::process::pki::{self, PkiError, ServingNames};
 use crate::server::process::reload::Reload;
 use crate::server::process::tls_files::{Kubeconfig, TlsFiles};
 use crate::server::process::token_issuer::{TokenKeysError, keys_reload, token_issuer};
 use crate::server::transport::connections::Connections;
 use crate::server::transport::listen::{self, BindError};
+use crate::server::transport::serving_certificates::ServingCertificates;
 use crate::server::transport::tls::{self, TlsError, TlsSettings};
 use crate::storage::Storage;
 use crate::tasks::Tasks;
@@ -153,6 +154,7 @@ impl BuildError {
 /// The content of the configured files.
 struct Material {
     serving: Option<rustls::sign::CertifiedKey>,
+    sni: Vec<(rustls::sign::CertifiedKey, Vec<String>)>,
     client_cas: Vec<CertificateDer<'static>>,
     proxy_cas: Vec<CertificateDer<'static>>,
     tokens: Option<TokenFile>,
@@ -180,7 +182,12 @@ impl Server {
             .ok()
             .and_then(|name| name.into_string().ok());
         let address = config.listen.address;
-        let pki = pki::load_or_create(&pki_dir, address, hostname.as_deref(), Timestamp::now())?;
+        let names = ServingNames {
+            address,
+            hostname,
+            extra: config.extra_names.clone(),
+        };
+        let pki = pki::load_or_create(&pki_dir, &names, Timestamp::now())?;
         let issuer = token_issuer(
             &config.tokens,
             material.token_keys,
@@ -232,7 +239,8 @@ impl Server {
         };
         let all_cas = client_cas.iter().chain(&proxy_cas).cloned();
         let handshakes = tls::client_verifier(&provider, all_cas)?;
-        let tls = tls::server_config(&config.tls, certificate.clone(), handshakes)?;
+        let certificates = ServingCertificates::new(certificate, material.sni);
+        let tls = tls::server_config(&config.tls, certificates, handshakes)?;
         let tls = Arc::new(ArcSwap::from_pointee(tls));
         let kubeconfig =
             std::path::absolute(&config.kubeconfig).unwrap_or(config.kubeconfig.clone());
@@ -245,7 +253,9 @@ impl Server {
             provider,
             parameters: config.tls.clone(),
             serving: config.serving_certificate.clone(),
-            certificate,
+            sni: config.sni_certificates.clone(),
+            pki_dir: pki_dir.clone(),
+            names,
             client_ca_file: config.client_ca_file.clone(),
             proxy_ca_file: proxy.map(|proxy| proxy.ca_file.clone()),
             own_ca,
@@ -256,7 +266,6 @@ impl Server {
             kubeconfig: Kubeconfig {
                 path: kubeconfig.clone(),
                 url,
-                admin: pki.admin,
             },
         };
         let issuers = config.tokens.issuers.clone();
@@ -270,7 +279,7 @@ impl Server {
                 pki_dir.clone(),
                 &tokens,
             ),
-            tls_files.into_reload(),
+            Some(tls_files.into_reload()),
             external.reload(&config.authentication, issuers, &authenticator, &metrics),
             encryption::reload(settings, encryption.as_ref(), &metrics),
         ];
@@ -360,6 +369,7 @@ impl Material {
         };
         Ok(Self {
             serving,
+            sni: tls::sni_certificates(provider, &config.sni_certificates)?,
             client_cas,
             proxy_cas,
             tokens,

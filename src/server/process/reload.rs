@@ -56,6 +56,8 @@ pub(in crate::server) struct Reload {
     /// The contents that were applied last, or that were rejected.
     seen: Contents,
     apply: Box<dyn Fn() -> Result<(), ApplyError> + Send>,
+    /// Returns true if they are to be applied although none has changed.
+    is_due: Box<dyn FnMut() -> bool + Send>,
 }
 
 /// The content of each file; `None` if it cannot be read.
@@ -77,13 +79,24 @@ impl Reload {
             seen: read(&files),
             files,
             apply: Box::new(apply),
+            is_due: Box::new(|| false),
         }
+    }
+
+    /// Calls `apply` also when `is_due` returns true; it is called with each check of the files.
+    pub(in crate::server) fn also_when(
+        mut self,
+        is_due: impl FnMut() -> bool + Send + 'static,
+    ) -> Self {
+        self.is_due = Box::new(is_due);
+        self
     }
 
     /// Applies the files if one has changed.
     fn run(&mut self) {
         let now = read(&self.files);
-        if now == self.seen {
+        let is_due = (self.is_due)();
+        if now == self.seen && !is_due {
             return;
         }
         match (self.apply)() {

@@ -1,22 +1,31 @@
-//! Applies changes of the TLS files while the server runs: serving certificate and accepted CAs.
+//! Applies changes of the TLS files while the server runs: serving certificates and accepted CAs. Renews the server's own
+//! certificates before they expire.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use rustls::crypto::CryptoProvider;
-use rustls::sign::CertifiedKey;
 use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::auth::Authenticator;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting};
+use crate::server::config::sni::SniCertificate;
 use crate::server::config::tls::TlsParameters;
 use crate::server::process::files::{self, PRIVATE};
 use crate::server::process::kubeconfig::{self, ServerTrust};
-use crate::server::process::pki::CertificateAndKey;
+use crate::server::process::pki::{self, CertificateAndKey, Pki, ServingNames};
 use crate::server::process::reload::{ApplyError, Reload};
+use crate::server::transport::serving_certificates::ServingCertificates;
 use crate::server::transport::tls::{self, TlsSettings};
+
+/// How often the server's own certificates are checked: they are renewed a month before they expire.
+const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// What depends on the TLS files.
 pub(super) struct TlsFiles {
@@ -24,8 +33,12 @@ pub(super) struct TlsFiles {
     pub(super) parameters: TlsParameters,
     /// The configured certificate; `None` if the server has its own.
     pub(super) serving: Option<CertificateFiles>,
-    /// The certificate that is served now.
-    pub(super) certificate: CertifiedKey,
+    /// The configured certificates for names.
+    pub(super) sni: Vec<SniCertificate>,
+    /// The directory of the server's own CA and certificates.
+    pub(super) pki_dir: PathBuf,
+    /// The names of its own serving certificate.
+    pub(super) names: ServingNames,
     pub(super) client_ca_file: Option<FileSetting>,
     /// The CAs of front proxies.
     pub(super) proxy_ca_file: Option<FileSetting>,
@@ -42,26 +55,56 @@ pub(super) struct TlsFiles {
 pub(super) struct Kubeconfig {
     pub(super) path: PathBuf,
     pub(super) url: SocketAddr,
-    pub(super) admin: CertificateAndKey,
 }
 
 impl Kubeconfig {
-    fn write(&self, trust: &ServerTrust) -> Result<(), files::FileError> {
-        let text = kubeconfig::render(self.url, trust, &self.admin);
+    fn write(
+        &self,
+        trust: &ServerTrust,
+        admin: &CertificateAndKey,
+    ) -> Result<(), files::FileError> {
+        let text = kubeconfig::render(self.url, trust, admin);
         files::write(&self.path, text.as_bytes(), PRIVATE)
     }
 }
 
 impl TlsFiles {
-    /// Returns the reload of the files; `None` if none is configured.
-    pub(super) fn into_reload(self) -> Option<Reload> {
-        let mut files = Vec::new();
-        if let Some(CertificateFiles { certificate, key }) = &self.serving {
-            files.extend([certificate.path.clone(), key.path.clone()]);
+    /// Returns the reload of the files. The server's own certificates are checked each hour.
+    pub(super) fn into_reload(self) -> Reload {
+        let pairs = self
+            .serving
+            .iter()
+            .chain(self.sni.iter().map(|one| &one.files));
+        let pairs = pairs.flat_map(|pair| [&pair.certificate, &pair.key]);
+        let given = pairs.chain(&self.client_ca_file).chain(&self.proxy_ca_file);
+        let given = given.map(|file| file.path.clone());
+        let own = pki::LEAF_FILES.map(|name| self.pki_dir.join(name));
+        let files = given.chain(own).collect();
+        let mut checked = Instant::now();
+        let is_due = move || {
+            let is_due = checked.elapsed() >= RENEWAL_CHECK_INTERVAL;
+            if is_due {
+                checked = Instant::now();
+            }
+            is_due
+        };
+        Reload::new(files, move || self.apply()).also_when(is_due)
+    }
+
+    /// Renews the server's own certificates that expire soon, are damaged or missing, and returns all.
+    ///
+    /// # Errors
+    /// The CA is not that of the start: its change needs a restart, because clients trust it.
+    fn renew(&self) -> Result<Pki, ApplyError> {
+        let path = self.pki_dir.join("ca.crt");
+        let ca = files::read_if_exists(&path)?.unwrap_or_default();
+        if CertificateDer::from_pem_slice(ca.as_bytes()).ok().as_ref() != Some(&self.own_ca) {
+            return Err(ApplyError::invalid(format!(
+                "{path:?} is no longer the CA of this server: restore it, or restart the server"
+            )));
         }
-        let cas = self.client_ca_file.iter().chain(&self.proxy_ca_file);
-        files.extend(cas.map(|file| file.path.clone()));
-        (!files.is_empty()).then(|| Reload::new(files, move || self.apply()))
+        let own = pki::load_or_create(&self.pki_dir, &self.names, Timestamp::now());
+        own.map_err(ApplyError::invalid)
     }
 
     fn apply(&self) -> Result<(), ApplyError> {
@@ -81,15 +124,24 @@ impl TlsFiles {
         };
         let all_cas = cas.iter().chain(&proxy_cas).cloned();
         let handshakes = tls::client_verifier(&self.provider, all_cas)?;
-        let certificate = match &self.serving {
-            Some(files) => tls::given_certificate(&self.provider, files)?,
-            None => self.certificate.clone(),
+        let own = self.renew()?;
+        let (certificate, trust) = match &self.serving {
+            Some(files) => {
+                let given = tls::given_certificate(&self.provider, files)?;
+                let trust = ServerTrust::given(&given.cert, self.kubeconfig.url.ip());
+                (given, trust)
+            }
+            None => (
+                tls::own_certificate(&self.provider, &own.serving.certificate, &own.serving.key)?,
+                ServerTrust::own(&own.ca),
+            ),
         };
-        if self.serving.is_some() {
-            let trust = ServerTrust::given(&certificate.cert, self.kubeconfig.url.ip());
-            self.kubeconfig.write(&trust)?;
+        let named = tls::sni_certificates(&self.provider, &self.sni)?;
+        if self.serving.is_some() || !own.created.is_empty() {
+            self.kubeconfig.write(&trust, &own.admin)?;
         }
-        let settings = tls::server_config(&self.parameters, certificate, handshakes)?;
+        let certificates = ServingCertificates::new(certificate, named);
+        let settings = tls::server_config(&self.parameters, certificates, handshakes)?;
         self.settings.store(Arc::new(settings));
         self.authenticator.client_certificates().replace(verifier);
         if let Some((proxy, verifier)) = self.authenticator.front_proxy().zip(proxy_verifier) {

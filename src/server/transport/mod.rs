@@ -5,6 +5,7 @@ pub(super) mod listen;
 
 pub(super) mod connections;
 mod handshakes;
+pub(super) mod serving_certificates;
 pub(super) mod tls;
 
 mod connection;

@@ -6,14 +6,16 @@ use arc_swap::ArcSwap;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 use crate::server::config::file_setting::{CertificateFiles, FileSetting};
 use crate::server::config::setting_value::ConfigError;
+use crate::server::config::sni::SniCertificate;
 use crate::server::config::tls::TlsParameters;
+use crate::server::transport::serving_certificates::ServingCertificates;
 use crate::x509::{ClientVerifier, ClientVerifierError};
 
 /// Why TLS could not be set up.
@@ -82,6 +84,21 @@ pub(in crate::server) fn given_certificate(
     }
 }
 
+/// Loads the certificates for the names that clients request.
+///
+/// # Errors
+/// As [`given_certificate`].
+pub(in crate::server) fn sni_certificates(
+    provider: &CryptoProvider,
+    given: &[SniCertificate],
+) -> Result<Vec<(CertifiedKey, Vec<String>)>, ConfigError> {
+    let loaded = given.iter().map(|one| {
+        let certificate = given_certificate(provider, &one.files)?;
+        Ok((certificate, one.names.clone()))
+    });
+    loaded.collect()
+}
+
 /// Reads the certificates in a file, at least one.
 ///
 /// # Errors
@@ -131,13 +148,13 @@ pub(in crate::server) fn client_verifier(
 /// The provider supports no TLS version that the server allows.
 pub(in crate::server) fn server_config(
     parameters: &TlsParameters,
-    certificate: CertifiedKey,
+    certificates: ServingCertificates,
     verifier: Arc<dyn ClientCertVerifier>,
 ) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::builder_with_provider(parameters.provider())
         .with_protocol_versions(&parameters.versions())?
         .with_client_cert_verifier(Arc::new(ProofOfKey(verifier)))
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certificate)));
+        .with_cert_resolver(Arc::new(certificates));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

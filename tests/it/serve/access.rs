@@ -2,10 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use http::{Method, StatusCode};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::json;
 
 use crate::harness::{Identity, PROTOCOLS, Protocol, Server, Wire, tls};
@@ -334,6 +337,121 @@ async fn replaced_serving_certificate_is_served_without_a_restart() {
     assert!(within.is_ok(), "{}", server.log());
     assert_eq!(open.get("/api").await.status, StatusCode::OK);
     let mut admin = server.admin(Protocol::Http2).await;
+    assert_eq!(admin.get("/api").await.status, StatusCode::OK);
+    server.stop().await;
+}
+
+/// Returns the certificate that is served for `name`, verified against the CAs in `ca`.
+async fn served_for(server: &Server, name: &str, ca: &str) -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(ca.as_bytes()) {
+        roots.add(root.expect("PEM")).expect("a CA");
+    }
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = tokio::net::TcpStream::connect(server.secure())
+        .await
+        .expect("a connection");
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let stream = connector.connect(name, stream).await.expect("a handshake");
+    let certificates = stream.get_ref().1.peer_certificates();
+    certificates.expect("a certificate")[0].as_ref().to_vec()
+}
+
+#[tokio::test]
+async fn clients_get_the_certificate_of_the_name_that_they_request() {
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let ca = ca("corporate");
+    let pair = |file: &str, names: &[&str]| {
+        let (certificate, key) = ca.sign("api", names);
+        let certificate = write(files.path(), &format!("{file}.crt"), &certificate);
+        let key = write(files.path(), &format!("{file}.key"), &key);
+        format!("{},{}", certificate.display(), key.display())
+    };
+    let flags = [
+        format!("--tls-sni-cert-key={}", pair("a", &["a.example.com"])),
+        format!(
+            "--tls-sni-cert-key={}:*.b.example.com",
+            pair("b", &["x.b.example.com"])
+        ),
+        "--tls-san=extra.example.com,192.0.2.7".to_owned(),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let server = Server::start(&flags).await;
+    let own = std::fs::read_to_string(server.data_dir().join("pki/ca.crt")).expect("a CA");
+    let a = served_for(&server, "a.example.com", &ca.pem).await;
+    let b = served_for(&server, "x.b.example.com", &ca.pem).await;
+    assert_ne!(a, b);
+    let extra = served_for(&server, "extra.example.com", &own).await;
+    assert_eq!(served_for(&server, "192.0.2.7", &own).await, extra);
+    assert_eq!(served_for(&server, "localhost", &own).await, extra);
+
+    pair("a", &["a.example.com"]);
+    let replaced = async {
+        while served_for(&server, "a.example.com", &ca.pem).await == a {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let within = tokio::time::timeout(Duration::from_secs(60), replaced).await;
+    assert!(within.is_ok(), "{}", server.log());
+    assert_eq!(served_for(&server, "x.b.example.com", &ca.pem).await, b);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_servers_own_certificates_are_renewed_without_a_restart() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let pki = server.data_dir().join("pki");
+    let read = |name: &str| std::fs::read_to_string(pki.join(name)).expect("it exists");
+    let (authority, first) = (read("ca.crt"), read("apiserver.crt"));
+    let before = served_for(&server, "localhost", &authority).await;
+    // Certificates that expire soon, with the keys that the server would use.
+    let key = KeyPair::from_pem(&read("ca.key")).expect("a key");
+    let der = CertificateDer::from_pem_slice(authority.as_bytes()).expect("PEM");
+    let issuer = Issuer::from_ca_cert_der(&der, key).expect("an issuer");
+    for name in ["apiserver", "admin"] {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let ten_days = Duration::from_secs(10 * 24 * 3600);
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + since_epoch.unwrap() + ten_days;
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+        write(&pki, &format!("{name}.key"), &key.serialize_pem());
+        write(&pki, &format!("{name}.crt"), &certificate.pem());
+    }
+    let old_kubeconfig = std::fs::read(server.kubeconfig()).expect("it exists");
+    let renewed = async {
+        while served_for(&server, "localhost", &authority).await == before {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let within = tokio::time::timeout(Duration::from_secs(60), renewed).await;
+    assert!(within.is_ok(), "{}", server.log());
+    assert!(server.log().contains("it expires soon"), "{}", server.log());
+    assert_ne!(read("apiserver.crt"), first);
+    assert_ne!(
+        std::fs::read(server.kubeconfig()).expect("it exists"),
+        old_kubeconfig
+    );
+    let mut admin = server.admin(Protocol::Http2).await;
+    assert_eq!(admin.get("/api").await.status, StatusCode::OK);
+
+    // Another CA is not taken over while the server runs, and no new one is made.
+    std::fs::remove_file(pki.join("ca.crt")).expect("it exists");
+    std::fs::remove_file(pki.join("admin.crt")).expect("it exists");
+    let reported = async {
+        while !server.log().contains("is no longer the CA of this server") {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let within = tokio::time::timeout(Duration::from_secs(60), reported).await;
+    assert!(within.is_ok(), "{}", server.log());
+    assert!(!pki.join("ca.crt").exists());
     assert_eq!(admin.get("/api").await.status, StatusCode::OK);
     server.stop().await;
 }

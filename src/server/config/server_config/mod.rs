@@ -22,8 +22,9 @@ use crate::server::config::flags::Flags;
 use crate::server::config::requests::RequestLimits;
 use crate::server::config::setting_value::{ConfigError, SettingValue, parsed_duration};
 use crate::server::config::settings::Settings;
+use crate::server::config::sni::{SniCertificate, sni_certificates};
 use crate::server::config::storage::{StorageConfig, storage};
-use crate::server::config::tls::TlsParameters;
+use crate::server::config::tls::{TlsParameters, extra_names};
 use crate::server::config::token_config::TokenConfig;
 use crate::services::ServiceRanges;
 
@@ -42,6 +43,10 @@ pub(in crate::server) struct Config {
     pub requests: RequestLimits,
     /// The serving certificate, if not signed by the server's own CA.
     pub serving_certificate: Option<CertificateFiles>,
+    /// `--tls-sni-cert-key`
+    pub sni_certificates: Vec<SniCertificate>,
+    /// `--tls-san`
+    pub extra_names: Vec<String>,
     /// `--client-ca-file`
     pub client_ca_file: Option<FileSetting>,
     /// `--token-auth-file`
@@ -128,6 +133,8 @@ impl Config {
             kubeconfig,
             listen,
             tls: TlsParameters::check(flags)?,
+            sni_certificates: sni_certificates(&flags.tls_sni_cert_key)?,
+            extra_names: extra_names(flags)?,
             requests: RequestLimits::check(flags)?,
             serving_certificate,
             client_ca_file: file(&flags.client_ca_file),

@@ -22,11 +22,14 @@ use crate::x509::CertificateAuthority;
 pub(in crate::server) const ADMIN_USER: &str = "kubernetes-admin";
 /// The file with the key that signs service account tokens.
 const SERVICE_ACCOUNT_KEY: &str = "service-account.key";
+/// The files of the certificates that are renewed.
+pub(in crate::server) const LEAF_FILES: [&str; 4] =
+    ["apiserver.crt", "apiserver.key", "admin.crt", "admin.key"];
 /// The lifetime of a CA, as in kubeadm. It is never renewed: clients trust its certificate itself.
 const CA_YEARS: i16 = 10;
 /// The lifetime of leaf certificates: less than the 825 days that some platforms allow.
 const LEAF_DAYS: i32 = 730;
-/// Leaf certificates with less remaining are recreated at start.
+/// Leaf certificates with less remaining are recreated.
 const RENEWAL_DAYS: i32 = 30;
 /// Names by which clients in or near a cluster reach the API server.
 const SERVING_NAMES: [&str; 6] = [
@@ -120,15 +123,24 @@ struct Purpose {
     names: Vec<String>,
 }
 
-/// Loads the files in `dir`, and creates those that are missing or do not match a server at
-/// `address`.
+/// The names and addresses of a server, besides those that every server has.
+#[derive(Debug, Clone)]
+pub(in crate::server) struct ServingNames {
+    /// The address on which it listens.
+    pub address: IpAddr,
+    /// The host's name.
+    pub hostname: Option<String>,
+    /// Further ones.
+    pub extra: Vec<String>,
+}
+
+/// Loads the files in `dir`, and creates those that are missing, expire soon or lack one of `names`.
 ///
 /// # Errors
 /// The CA is damaged, or the directory cannot be written.
 pub(in crate::server) fn load_or_create(
     dir: &Path,
-    address: IpAddr,
-    hostname: Option<&str>,
+    names: &ServingNames,
     now: Timestamp,
 ) -> Result<Pki, PkiError> {
     files::make_private_dir(dir)?;
@@ -138,7 +150,7 @@ pub(in crate::server) fn load_or_create(
         common_name: "watchet",
         organization: None,
         usage: ExtendedKeyUsagePurpose::ServerAuth,
-        names: serving_names(address, hostname),
+        names: names.all(),
     };
     let admin = Purpose {
         common_name: ADMIN_USER,
@@ -180,20 +192,25 @@ fn load_or_create_service_account_key(
     Ok(key)
 }
 
-/// Returns the names and addresses that a serving certificate must have.
-fn serving_names(address: IpAddr, hostname: Option<&str>) -> Vec<String> {
-    let mut names: Vec<String> = SERVING_NAMES.map(str::to_owned).to_vec();
-    // A host name may be invalid in a certificate.
-    let sayable =
-        |name: &&str| !name.is_empty() && CertificateParams::new(vec![(*name).to_owned()]).is_ok();
-    names.extend(hostname.filter(sayable).map(str::to_lowercase));
-    names.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
-    if !address.is_unspecified() {
-        names.push(address.to_string());
+impl ServingNames {
+    /// Returns the names and addresses that a serving certificate must have.
+    fn all(&self) -> Vec<String> {
+        let mut names: Vec<String> = SERVING_NAMES.map(str::to_owned).to_vec();
+        // A host name may be invalid in a certificate.
+        let is_valid = |name: &&String| {
+            !name.is_empty() && CertificateParams::new(vec![(*name).clone()]).is_ok()
+        };
+        let hostname = self.hostname.as_ref().filter(is_valid);
+        names.extend(hostname.map(|name| name.to_lowercase()));
+        names.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
+        if !self.address.is_unspecified() {
+            names.push(self.address.to_string());
+        }
+        names.extend(self.extra.iter().cloned());
+        names.sort();
+        names.dedup();
+        names
     }
-    names.sort();
-    names.dedup();
-    names
 }
 
 fn load_or_create_ca(
@@ -275,11 +292,16 @@ pub(in crate::server) fn create_self_signed(
     now: Timestamp,
 ) -> Result<CertificateAndKey, PkiError> {
     let (ca, _, issuer) = create_ca(now)?;
+    let names = ServingNames {
+        address,
+        hostname: None,
+        extra: Vec::new(),
+    };
     let purpose = Purpose {
         common_name: "watchet",
         organization: None,
         usage: ExtendedKeyUsagePurpose::ServerAuth,
-        names: serving_names(address, None),
+        names: names.all(),
     };
     let leaf = create_leaf(&purpose, &issuer, now)?;
     Ok(CertificateAndKey {

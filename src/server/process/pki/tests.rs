@@ -2,14 +2,20 @@
 
 use super::*;
 
-const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+fn names(address: &str, hostname: &str) -> ServingNames {
+    ServingNames {
+        address: address.parse().unwrap(),
+        hostname: Some(hostname.to_owned()),
+        extra: Vec::new(),
+    }
+}
 
 fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
 }
 
 fn start(dir: &Path) -> Pki {
-    load_or_create(dir, LOOPBACK, Some("host-1"), now()).unwrap()
+    load_or_create(dir, &names("127.0.0.1", "host-1"), now()).unwrap()
 }
 
 fn created(pki: &Pki) -> Vec<String> {
@@ -44,13 +50,7 @@ fn a_second_start_reuses_everything() {
 #[test]
 fn certificates_have_names_and_usages() {
     let dir = tempfile::tempdir().unwrap();
-    let pki = load_or_create(
-        dir.path(),
-        "10.1.2.3".parse().unwrap(),
-        Some("Host-1"),
-        now(),
-    )
-    .unwrap();
+    let pki = load_or_create(dir.path(), &names("10.1.2.3", "Host-1"), now()).unwrap();
     let der = CertificateDer::from_pem_slice(pki.serving.certificate.as_bytes()).unwrap();
     let (_, serving) = X509Certificate::from_der(&der).unwrap();
     let names = subject_names(&serving);
@@ -79,24 +79,39 @@ fn certificates_have_names_and_usages() {
 fn only_mismatching_certificates_are_recreated() {
     let dir = tempfile::tempdir().unwrap();
     start(dir.path());
-    let moved = load_or_create(
-        dir.path(),
-        "10.9.9.9".parse().unwrap(),
-        Some("host-1"),
-        now(),
-    );
+    let moved = load_or_create(dir.path(), &names("10.9.9.9", "host-1"), now());
     assert_eq!(created(&moved.unwrap()), ["apiserver.key", "apiserver.crt"]);
-    let renamed = load_or_create(dir.path(), LOOPBACK, Some("host-2"), now());
+    let renamed = load_or_create(dir.path(), &names("127.0.0.1", "host-2"), now());
     assert_eq!(
         created(&renamed.unwrap()),
         ["apiserver.key", "apiserver.crt"]
     );
     std::fs::write(dir.path().join("admin.crt"), "junk").unwrap();
-    let healed = load_or_create(dir.path(), LOOPBACK, Some("host-2"), now());
+    let healed = load_or_create(dir.path(), &names("127.0.0.1", "host-2"), now());
     assert_eq!(created(&healed.unwrap()), ["admin.key", "admin.crt"]);
     std::fs::remove_file(dir.path().join("admin.key")).unwrap();
-    let healed = load_or_create(dir.path(), LOOPBACK, Some("host-2"), now());
+    let healed = load_or_create(dir.path(), &names("127.0.0.1", "host-2"), now());
     assert_eq!(created(&healed.unwrap()), ["admin.key", "admin.crt"]);
+}
+
+#[test]
+fn a_further_name_recreates_the_serving_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    start(dir.path());
+    let more = ServingNames {
+        extra: vec!["api.example.com".to_owned(), "192.0.2.7".to_owned()],
+        ..names("127.0.0.1", "host-1")
+    };
+    let again = load_or_create(dir.path(), &more, now()).unwrap();
+    assert_eq!(created(&again), ["apiserver.key", "apiserver.crt"]);
+    let again = load_or_create(dir.path(), &more, now()).unwrap();
+    assert!(again.created.is_empty());
+    let der = CertificateDer::from_pem_slice(again.serving.certificate.as_bytes()).unwrap();
+    let (_, serving) = X509Certificate::from_der(&der).unwrap();
+    let all = subject_names(&serving);
+    for name in &more.extra {
+        assert!(all.contains(name), "{name} in {all:?}");
+    }
 }
 
 #[test]
@@ -105,7 +120,7 @@ fn certificates_are_renewed_a_month_before_they_expire() {
     start(dir.path());
     let day = 24 * 3600;
     let at = |days: i64| Timestamp::from_second(now().as_second() + days * day).unwrap();
-    let later = |days| load_or_create(dir.path(), LOOPBACK, Some("host-1"), at(days));
+    let later = |days| load_or_create(dir.path(), &names("127.0.0.1", "host-1"), at(days));
     assert!(later(698).unwrap().created.is_empty());
     assert_eq!(
         later(702).unwrap().created.len(),
@@ -143,7 +158,7 @@ fn a_damaged_ca_is_never_replaced() {
             Some(contents) => std::fs::write(&path, contents).unwrap(),
             None => std::fs::remove_file(&path).unwrap(),
         }
-        let error = load_or_create(dir.path(), LOOPBACK, None, now()).unwrap_err();
+        let error = load_or_create(dir.path(), &names("127.0.0.1", ""), now()).unwrap_err();
         let error = error.to_string();
         assert!(error.contains(file) && error.contains(problem), "{error}");
         assert!(error.contains("ca.*"), "the error has the remedy: {error}");
@@ -153,7 +168,7 @@ fn a_damaged_ca_is_never_replaced() {
     start(dir.path());
     start(other.path());
     std::fs::copy(other.path().join("ca.key"), dir.path().join("ca.key")).unwrap();
-    let error = load_or_create(dir.path(), LOOPBACK, None, now()).unwrap_err();
+    let error = load_or_create(dir.path(), &names("127.0.0.1", ""), now()).unwrap_err();
     assert!(
         error.to_string().contains("does not belong to ca.key"),
         "{error}"
