@@ -389,3 +389,51 @@ async fn a_scrape_of_all_resources_is_small() {
     assert_eq!(received.get(&version), Some(1.0));
     server.stop().await;
 }
+
+/// A test run may define and delete thousands of custom resources.
+#[tokio::test]
+async fn a_deleted_custom_resource_leaves_no_series() {
+    let server = Server::start(&["--storage=memory"]).await;
+    let mut wire = server.plain(Protocol::Http1).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let definition = json!({
+        "metadata": {"name": "gadgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "gadgets", "kind": "Gadget"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+    });
+    assert_eq!(wire.post(definitions, &definition).await.status, 201);
+    let gadgets = "/apis/example.com/v1/namespaces/default/gadgets";
+    let gadget =
+        json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}});
+    let created = async {
+        while wire.post(gadgets, &gadget).await.status != 201 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, created).await.expect("it is served");
+    let watch = format!("{gadgets}?watch=1&timeoutSeconds=1");
+    assert_eq!(wire.get(&watch).await.status, 200);
+    let text = wire.get("/metrics").await.text();
+    for name in [
+        "apiserver_request_total",
+        "apiserver_watch_events_sizes",
+        "apiserver_resource_objects",
+    ] {
+        let mut lines = text.lines().filter(|line| line.starts_with(name));
+        assert!(lines.any(|line| line.contains("gadgets")), "{name}: {text}");
+    }
+    let path = format!("{definitions}/gadgets.example.com");
+    let deleted = wire.send(Method::DELETE, &path, &[], "").await;
+    assert_eq!(deleted.status, 200);
+    let gone = async {
+        while wire.get("/metrics").await.text().contains("gadgets") {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(PATIENCE, gone)
+        .await
+        .expect("its series are removed");
+    server.stop().await;
+}

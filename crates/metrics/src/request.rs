@@ -138,7 +138,7 @@ impl WatchMetrics {
 type WatchLabels = (String, String, String);
 
 /// The metrics of all requests. The number of series grows only with the number of requested
-/// resources.
+/// resources, which are removed some time after they are no longer served.
 #[derive(Debug, Default)]
 pub struct HttpMetrics {
     requests: Mutex<BTreeMap<RequestLabels, Arc<RequestMetrics>>>,
@@ -194,6 +194,26 @@ impl HttpMetrics {
             .entry(labels)
             .or_insert_with(|| Arc::new(none()))
             .clone()
+    }
+
+    /// Removes the series of resources that are no longer served, unless a request still records into them. `is_served`
+    /// gets the group, the version and the plural name.
+    pub fn retain_resources(&self, is_served: impl Fn(&str, &str, &str) -> bool) {
+        let is_kept = |labels: &RequestLabels| {
+            let resource = &labels.resource;
+            resource.is_empty() || is_served(&labels.group, &labels.version, resource)
+        };
+        // A reference besides that of the map is a request's, or for kinds that of its requests.
+        let mut requests = self.requests.lock();
+        requests.retain(|labels, metrics| is_kept(labels) || Arc::strong_count(metrics) > 1);
+        drop(requests);
+        let mut kinds = self.kinds.lock();
+        kinds.retain(|labels, metrics| is_kept(labels) || Arc::strong_count(metrics) > 1);
+        drop(kinds);
+        let mut watches = self.watches.lock();
+        watches.retain(|(group, version, resource), metrics| {
+            is_served(group, version, resource) || Arc::strong_count(metrics) > 1
+        });
     }
 
     /// Writes all metrics.

@@ -25,6 +25,10 @@ pub(crate) async fn scrape(state: &HttpState, parts: &Parts) -> Result<Response,
     let http = state.config.metrics.http();
     http.reads_in_flight.set(state.reads_in_flight() as i64);
     http.writes_in_flight.set(state.writes_in_flight() as i64);
+    let registry = &state.registry;
+    http.retain_resources(|group, version, plural| {
+        registry.resource(group, version, plural).is_some()
+    });
     let size = tokio::time::timeout(STORAGE_SIZE_TIMEOUT, state.registry.storage_bytes()).await;
     let size = size.unwrap_or_else(|_| Err(StorageError::Unavailable("no response".to_owned())));
     let size = size.unwrap_or_else(|error| {
