@@ -4,6 +4,7 @@
 
 mod import_cycles;
 mod module_layout;
+mod named_tests;
 mod retired_words;
 
 use std::fmt::Write as _;
