@@ -15,6 +15,7 @@ pub use watchet_cel as cel;
 pub use watchet_client as client;
 pub use watchet_controllers as controllers;
 pub use watchet_encryption as encryption;
+pub use watchet_flowcontrol as flowcontrol;
 pub use watchet_http as http;
 pub use watchet_metrics as metrics;
 pub use watchet_reflector as reflector;

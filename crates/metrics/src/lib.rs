@@ -10,6 +10,7 @@ mod authorization;
 mod encryption;
 mod exposition;
 mod family;
+mod flow_control;
 mod process;
 mod request;
 mod resource;
@@ -30,6 +31,7 @@ pub use authorization::{
 pub use encryption::{EncryptionMetrics, Transformation};
 pub use exposition::{Exposition, Format, Kind, Label};
 pub use family::{ItemFamily, MetricItem, Samples, WriteSamples, write_table};
+pub use flow_control::{FlowControlMetrics, FlowMetrics, FlowRejection, LevelSeats};
 pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
 pub use resource::{
     CacheState, CacheStats, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
@@ -52,6 +54,7 @@ pub struct Metrics {
     authentication: AuthenticationMetrics,
     authorization: AuthorizationMetrics,
     encryption: EncryptionMetrics,
+    flow_control: Arc<FlowControlMetrics>,
     /// By group and plural name. The modules that record metrics own them; a render removes the entries without an owner.
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
@@ -70,6 +73,7 @@ impl Metrics {
             authentication: AuthenticationMetrics::default(),
             authorization: AuthorizationMetrics::default(),
             encryption: EncryptionMetrics::default(),
+            flow_control: Arc::default(),
             resources: Mutex::default(),
             lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
             storage_bytes: Mutex::default(),
@@ -100,6 +104,11 @@ impl Metrics {
     /// Returns the metrics of encryption at rest.
     pub fn encryption(&self) -> &EncryptionMetrics {
         &self.encryption
+    }
+
+    /// Returns the metrics of API Priority and Fairness.
+    pub fn flow_control(&self) -> &Arc<FlowControlMetrics> {
+        &self.flow_control
     }
 
     /// Returns the histogram of keys per lease, for storage with leases.
@@ -152,6 +161,7 @@ impl Metrics {
         self.authentication.write(&mut out);
         self.authorization.write(&mut out);
         self.encryption.write(&mut out);
+        self.flow_control.write(&mut out);
         let mut family = out.family(
             "etcd_lease_object_counts",
             Kind::Histogram,

@@ -72,6 +72,20 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     let watches = metrics.http().watches("", "v1", "pods");
     watches.sent(1500);
     watches.initial_state_sent(RequestScope::Namespace, second);
+    metrics.encryption().reloads.inc();
+    metrics.encryption().transformed(Transformation {
+        resource: "secrets".into(),
+        is_encryption: true,
+        provider: "identity".into(),
+        is_success: true,
+    });
+    let flow = metrics.flow_control().flow("system", "system-nodes");
+    flow.dispatched(1, second);
+    flow.rejected(FlowRejection::QueueFull, second);
+    flow.executing(1);
+    flow.finished(1, false, second);
+    let levels = BTreeMap::from([("system".to_owned(), LevelSeats::default())]);
+    metrics.flow_control().set_levels(levels);
     metrics.lease_keys().observe(10.0);
     metrics.storage_size(Some(4096));
     metrics.encryption().reloads.inc();

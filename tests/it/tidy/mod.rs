@@ -32,6 +32,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "client",
             "cacher",
             "encryption",
+            "flowcontrol",
             "storage",
             "reflector",
             "schema",

@@ -1,0 +1,132 @@
+//! Borrowing: divides the seats of the server between the priority levels by their recent demand (KEP-1040, "Dispatching").
+
+/// The lowest target, so that no proportion is infinite.
+const TARGET_MIN: f64 = 0.001;
+
+/// What a level may get.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Claim {
+    /// What the level needs, at least `lower`.
+    pub(crate) target: f64,
+    pub(crate) lower: f64,
+    /// At least `lower`.
+    pub(crate) upper: f64,
+}
+
+impl Claim {
+    fn share(&self, proportion: f64) -> f64 {
+        let target = self.target.max(TARGET_MIN);
+        (target * proportion).clamp(self.lower, self.upper)
+    }
+}
+
+/// Divides `sum`: each claim gets the same proportion of its target, except where a bound prevents it. `None` if the
+/// bounds allow no such division.
+pub(crate) fn divide(sum: usize, claims: &[Claim]) -> Option<Vec<f64>> {
+    let sum = sum as f64;
+    let total = |proportion: f64| -> f64 { claims.iter().map(|c| c.share(proportion)).sum() };
+    // Between two consecutive bounds the total is linear in the proportion.
+    let mut bounds: Vec<f64> = claims
+        .iter()
+        .flat_map(|claim| {
+            let target = claim.target.max(TARGET_MIN);
+            [claim.lower / target, claim.upper / target]
+        })
+        .collect();
+    bounds.sort_by(f64::total_cmp);
+    let mut low = 0.0;
+    // A sum that equals the bounds but for rounding is a division at the bounds.
+    const ROUNDING: f64 = 1e-6;
+    if total(low) > sum + ROUNDING {
+        return None;
+    }
+    for high in bounds {
+        let (at_low, at_high) = (total(low), total(high));
+        if at_high + ROUNDING >= sum {
+            let proportion = match at_high > at_low {
+                true => low + (high - low) * ((sum - at_low) / (at_high - at_low)).clamp(0.0, 1.0),
+                false => high,
+            };
+            return Some(claims.iter().map(|c| c.share(proportion)).collect());
+        }
+        low = high;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use watchet_test_util::seeds::seeds;
+
+    fn claim(target: f64, lower: f64, upper: f64) -> Claim {
+        Claim {
+            target,
+            lower,
+            upper,
+        }
+    }
+
+    #[test]
+    fn bounds_limit_the_common_proportion() {
+        let divide = |sum, claims: &[Claim]| {
+            let shares = divide(sum, claims)?;
+            Some(
+                shares
+                    .iter()
+                    .map(|share| share.round() as i64)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let free = [claim(10.0, 0.0, 100.0), claim(30.0, 0.0, 100.0)];
+        assert_eq!(divide(80, &free), Some(vec![20, 60]));
+        let bounded = [claim(10.0, 0.0, 15.0), claim(30.0, 0.0, 100.0)];
+        assert_eq!(divide(80, &bounded), Some(vec![15, 65]));
+        let reserved = [claim(30.0, 30.0, 100.0), claim(30.0, 0.0, 100.0)];
+        assert_eq!(divide(40, &reserved), Some(vec![30, 10]));
+        // Without demand everything is divided evenly.
+        let idle = [claim(0.0, 0.0, 100.0), claim(0.0, 0.0, 100.0)];
+        assert_eq!(divide(10, &idle), Some(vec![5, 5]));
+        assert_eq!(divide(300, &free), None);
+        assert_eq!(divide(10, &reserved), None);
+        assert_eq!(divide(0, &[]), None);
+    }
+
+    #[test]
+    fn random_divisions_have_the_sum_and_one_proportion() {
+        for seed in seeds(200) {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let claims: Vec<Claim> = (0..rng.usize(1..8))
+                .map(|_| {
+                    let lower = f64::from(rng.u32(0..20));
+                    claim(
+                        lower + f64::from(rng.u32(1..50)),
+                        lower,
+                        lower + f64::from(rng.u32(0..200)),
+                    )
+                })
+                .collect();
+            let low: f64 = claims.iter().map(|claim| claim.lower).sum();
+            let high: f64 = claims.iter().map(|claim| claim.upper).sum();
+            let sum = rng.usize(low as usize..=high as usize);
+            let shares = divide(sum, &claims).expect("a division");
+            let total: f64 = shares.iter().sum();
+            assert!(
+                (total - sum as f64).abs() < 1e-3,
+                "{total} {sum} {claims:?}"
+            );
+            let mut free = Vec::new();
+            for (share, claim) in shares.iter().zip(&claims) {
+                assert!(
+                    (claim.lower..=claim.upper).contains(share),
+                    "{share} {claim:?}"
+                );
+                if *share > claim.lower + 1e-6 && *share < claim.upper - 1e-6 {
+                    free.push(share / claim.target);
+                }
+            }
+            let same = free.windows(2).all(|pair| (pair[0] - pair[1]).abs() < 1e-6);
+            assert!(same, "{free:?}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The mandatory and the suggested objects of kube-apiserver (`pkg/apis/flowcontrol/bootstrap`), without which no request
+//! would have a flow.
+
+use serde_json::{Value, json};
+
+use crate::objects::{FlowSchema, PriorityLevelConfiguration};
+
+/// The annotation of objects whose spec the server keeps at its default: `true`, or `false` for those that users maintain.
+pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+
+/// An object that exists by default.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DefaultObject {
+    /// The name.
+    pub name: &'static str,
+    /// The spec, as the server stores it.
+    pub spec: Value,
+    /// Whether users can neither change nor delete it for long.
+    pub is_mandatory: bool,
+}
+
+/// Returns the default PriorityLevelConfigurations.
+pub fn default_levels() -> Vec<DefaultObject> {
+    let suggested = [
+        ("system", 30, 33, (64, 6)),
+        ("node-high", 40, 25, (64, 6)),
+        ("leader-election", 10, 0, (16, 4)),
+        ("workload-high", 40, 50, (128, 6)),
+        ("workload-low", 100, 90, (128, 6)),
+        ("global-default", 20, 50, (128, 6)),
+    ];
+    let suggested = suggested.map(|(name, shares, lendable, (queues, hand_size))| {
+        let queuing = json!({"queues": queues, "handSize": hand_size, "queueLengthLimit": 50});
+        let response = json!({"type": "Queue", "queuing": queuing});
+        object(name, limited(shares, lendable, response))
+    });
+    let exempt = json!({
+        "type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0},
+    });
+    let mandatory = [
+        object("exempt", exempt),
+        object("catch-all", limited(5, 0, json!({"type": "Reject"}))),
+    ];
+    mandatory
+        .map(mandated)
+        .into_iter()
+        .chain(suggested)
+        .collect()
+}
+
+fn limited(shares: i32, lendable: i32, response: Value) -> Value {
+    let limited = json!({
+        "nominalConcurrencyShares": shares, "limitResponse": response, "lendablePercent": lendable,
+    });
+    json!({"type": "Limited", "limited": limited})
+}
+
+/// Returns the default FlowSchemas.
+pub fn default_schemas() -> Vec<DefaultObject> {
+    let manager = user("system:kube-controller-manager");
+    let scheduler = user("system:kube-scheduler");
+    let in_system = |name: &str| json!({"kind": "ServiceAccount", "serviceAccount": {"name": name, "namespace": "kube-system"}});
+    let all_users = || {
+        let groups = ["system:unauthenticated", "system:authenticated"];
+        groups.map(group).to_vec()
+    };
+    let nodes = || vec![group("system:nodes")];
+    let leases = || {
+        resources(
+            &LEADER_VERBS,
+            &["coordination.k8s.io"],
+            &["leases"],
+            "*",
+            false,
+        )
+    };
+    let locks = |namespace: &str| {
+        let rule = resources(
+            &LEADER_VERBS,
+            &[""],
+            &["endpoints", "configmaps"],
+            namespace,
+            false,
+        );
+        vec![rule, leases()]
+    };
+    let node_rules = vec![
+        resources(&["*"], &[""], &["nodes", "nodes/status"], "*", true),
+        resources(&["*"], &["coordination.k8s.io"], &["leases"], "*", false),
+    ];
+    let endpoints = vec![resources(&LEADER_VERBS, &[""], &["endpoints"], "*", false)];
+    let endpoints_controllers = vec![
+        manager.clone(),
+        in_system("endpoint-controller"),
+        in_system("endpointslicemirroring-controller"),
+    ];
+    let leaders = vec![manager.clone(), scheduler.clone(), in_system("*")];
+    let by_user = Some("ByUser");
+    let by_namespace = Some("ByNamespace");
+    let probes = json!({
+        "subjects": all_users(),
+        "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}],
+    });
+    let of = |subjects: Vec<Value>, rules: Vec<Value>| json!({"subjects": subjects, "resourceRules": rules});
+    let mandatory = [
+        schema(
+            "exempt",
+            "exempt",
+            1,
+            None,
+            all(vec![group("system:masters")]),
+        ),
+        schema("catch-all", "catch-all", 10_000, by_user, all(all_users())),
+    ];
+    let suggested = [
+        schema("probes", "exempt", 2, None, probes),
+        schema(
+            "system-leader-election",
+            "leader-election",
+            100,
+            by_user,
+            of(leaders, locks("kube-system")),
+        ),
+        schema(
+            "endpoint-controller",
+            "workload-high",
+            150,
+            by_user,
+            of(endpoints_controllers, endpoints),
+        ),
+        schema(
+            "workload-leader-election",
+            "leader-election",
+            200,
+            by_user,
+            of(vec![in_system("*")], locks("*")),
+        ),
+        schema(
+            "system-node-high",
+            "node-high",
+            400,
+            by_user,
+            of(nodes(), node_rules),
+        ),
+        schema("system-nodes", "system", 500, by_user, all(nodes())),
+        schema(
+            "kube-controller-manager",
+            "workload-high",
+            800,
+            by_namespace,
+            all(vec![manager]),
+        ),
+        schema(
+            "kube-scheduler",
+            "workload-high",
+            800,
+            by_namespace,
+            all(vec![scheduler]),
+        ),
+        schema(
+            "kube-system-service-accounts",
+            "workload-high",
+            900,
+            by_namespace,
+            all(vec![in_system("*")]),
+        ),
+        schema(
+            "service-accounts",
+            "workload-low",
+            9_000,
+            by_user,
+            all(vec![group("system:serviceaccounts")]),
+        ),
+        schema(
+            "global-default",
+            "global-default",
+            9_900,
+            by_user,
+            all(all_users()),
+        ),
+    ];
+    mandatory
+        .map(mandated)
+        .into_iter()
+        .chain(suggested)
+        .collect()
+}
+
+const LEADER_VERBS: [&str; 3] = ["get", "create", "update"];
+
+fn object(name: &'static str, spec: Value) -> DefaultObject {
+    DefaultObject {
+        name,
+        spec,
+        is_mandatory: false,
+    }
+}
+
+fn mandated(object: DefaultObject) -> DefaultObject {
+    DefaultObject {
+        is_mandatory: true,
+        ..object
+    }
+}
+
+fn user(name: &str) -> Value {
+    json!({"kind": "User", "user": {"name": name}})
+}
+
+fn group(name: &str) -> Value {
+    json!({"kind": "Group", "group": {"name": name}})
+}
+
+fn resources(
+    verbs: &[&str],
+    groups: &[&str],
+    resources: &[&str],
+    namespace: &str,
+    is_cluster_scope: bool,
+) -> Value {
+    let mut rule = json!({
+        "verbs": verbs, "apiGroups": groups, "resources": resources, "namespaces": [namespace],
+    });
+    if is_cluster_scope {
+        rule["clusterScope"] = true.into();
+    }
+    rule
+}
+
+/// Returns the rule for all requests of the subjects.
+fn all(subjects: Vec<Value>) -> Value {
+    json!({
+        "subjects": subjects,
+        "resourceRules": [resources(&["*"], &["*"], &["*"], "*", true)],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    })
+}
+
+fn schema(
+    name: &'static str,
+    level: &str,
+    precedence: i32,
+    distinguisher: Option<&str>,
+    rule: Value,
+) -> DefaultObject {
+    let mut spec = json!({
+        "priorityLevelConfiguration": {"name": level},
+        "matchingPrecedence": precedence,
+        "rules": [rule],
+    });
+    if let Some(kind) = distinguisher {
+        spec["distinguisherMethod"] = json!({"type": kind});
+    }
+    object(name, spec)
+}
+
+/// Returns the mandatory schemas, in the order of their precedence.
+pub(crate) fn mandatory_schemas() -> impl Iterator<Item = FlowSchema> {
+    let mandatory = default_schemas()
+        .into_iter()
+        .filter(|object| object.is_mandatory);
+    mandatory.map(|object| parsed(object, FlowSchema::parse))
+}
+
+/// Returns the mandatory levels.
+pub(crate) fn mandatory_levels() -> impl Iterator<Item = PriorityLevelConfiguration> {
+    let mandatory = default_levels()
+        .into_iter()
+        .filter(|object| object.is_mandatory);
+    mandatory.map(|object| parsed(object, PriorityLevelConfiguration::parse))
+}
+
+fn parsed<T>(object: DefaultObject, parse: fn(&[u8]) -> Result<T, serde_json::Error>) -> T {
+    let object = json!({"metadata": {"name": object.name}, "spec": object.spec});
+    parse(object.to_string().as_bytes()).expect("the default objects have the types of the API")
+}
