@@ -23,6 +23,7 @@ mod custom;
 mod election;
 mod encryption;
 mod envtest;
+mod flow_control;
 mod harness;
 mod hostile_bodies;
 mod informer;

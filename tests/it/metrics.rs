@@ -326,9 +326,9 @@ async fn a_slow_watcher_is_counted_etcd() {
 async fn a_scrape_of_all_resources_is_small() {
     let server = Server::start(&["--storage=memory", ALONE]).await;
     let mut wire = server.plain(Protocol::Http1).await;
-    // The caches of namespaces, definitions and the six kinds of admission configurations, which every write needs, and
-    // of quotas once the server has created its own service.
-    let followed = 13;
+    // The caches of namespaces, definitions and the six kinds of admission configurations, which every write needs, of the
+    // two kinds of flow control, and of quotas once the server has created its own service.
+    let followed = 15;
     let begun = tokio::time::Instant::now();
     let empty = loop {
         let empty = wire.get("/metrics").await;
@@ -344,7 +344,7 @@ async fn a_scrape_of_all_resources_is_small() {
     };
     let bytes = empty.body.len();
     assert!(
-        bytes < 60_000 + followed * 16_000,
+        bytes < 80_000 + followed * 16_000,
         "{bytes} bytes before anything was asked"
     );
     let groups = wire.get("/apis").await.json();

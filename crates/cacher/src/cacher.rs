@@ -42,6 +42,15 @@ pub struct Cacher {
     pub(super) stop: CancellationToken,
 }
 
+/// The size of a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheSize {
+    /// The number of objects.
+    pub objects: usize,
+    /// The number of watchers, live or reading history.
+    pub watchers: usize,
+}
+
 /// The initial back-off. It is short because the source is a local store or an etcd in the same
 /// network. The actual delay is randomized up to twice this value.
 const BACKOFF_INITIAL: Duration = Duration::from_millis(100);
@@ -200,6 +209,15 @@ impl Cacher {
             .objects()
             .get(key)
             .cloned()
+    }
+
+    /// Returns the size of the cache; `None` if it has no state yet.
+    pub fn size(&self) -> Option<CacheSize> {
+        let snapshot = self.published.snapshot.load();
+        Some(CacheSize {
+            objects: snapshot.as_ref()?.objects().len(),
+            watchers: usize::try_from(self.resource.metrics.watchers.get()).unwrap_or_default(),
+        })
     }
 
     /// Returns the version of the cache's state; zero before the first list.

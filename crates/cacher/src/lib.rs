@@ -85,7 +85,7 @@ mod watch_cache;
 mod watch_item;
 
 pub use cache_watcher::CacheWatcher;
-pub use cacher::Cacher;
+pub use cacher::{CacheSize, Cacher};
 pub use config::CacherConfig;
 pub use error::{CorruptObjects, ReadError};
 pub use object_list::ObjectList;

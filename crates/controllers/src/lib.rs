@@ -90,6 +90,7 @@ mod cluster_authentication;
 mod csr_signers;
 mod csr_signing;
 mod finished_jobs;
+mod flow_control;
 mod garbage;
 mod namespace;
 mod namespace_conditions;
@@ -104,6 +105,9 @@ mod launcher;
 mod selection;
 
 pub use cluster_authentication::FrontProxyInfo;
+pub use flow_control::{
+    ensure_default_flow_objects, feed_flow_control, maintain_default_flow_objects,
+};
 pub use launcher::Launcher;
 pub use node_authorization::feed_node_authorizer;
 pub use quota_counter::QuotaCounter;

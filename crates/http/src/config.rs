@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use watchet_audit::Auditor;
 use watchet_auth::TokenAuthenticator;
+use watchet_flowcontrol::FlowControl;
 use watchet_metrics::Metrics;
 use watchet_registry::WRITE_DEADLINE;
 use watchet_tasks::Tasks;
@@ -22,10 +23,14 @@ pub struct HttpConfig {
     /// count for `/healthz` and `/readyz`, not for `/livez`: restarting a server because its
     /// storage is unavailable would discard a cache that can still serve.
     pub checks: Vec<HealthCheck>,
+    /// Admits requests by FlowSchemas and priority levels; without it the two next limits apply.
+    pub flow_control: Option<Arc<FlowControl>>,
     /// How many reads (other than watches) may be in flight; more get a 429.
     pub reads_in_flight_max: usize,
     /// How many writes may be in flight; more get a 429.
     pub writes_in_flight_max: usize,
+    /// How many watches a user may have open; more get a 429. `None` is no limit.
+    pub watches_per_user_max: Option<usize>,
     /// The time limit of a request; `?timeout=` can only lower it.
     pub request_timeout: Duration,
     /// The time limit of a write: shorter, so that the client receives the outcome before its own
@@ -47,8 +52,10 @@ impl HttpConfig {
         Self {
             connections: Tasks::new(),
             checks: Vec::new(),
+            flow_control: None,
             reads_in_flight_max: 400,
             writes_in_flight_max: 200,
+            watches_per_user_max: None,
             request_timeout: Duration::from_secs(60),
             write_timeout: WRITE_DEADLINE,
             tokens,

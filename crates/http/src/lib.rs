@@ -58,6 +58,7 @@ mod config;
 mod endpoints;
 mod error;
 mod health_check;
+mod in_flight;
 mod protobuf;
 mod request;
 mod request_audit;
@@ -67,6 +68,7 @@ mod serve;
 mod state;
 mod verbs;
 mod watch_access;
+mod watch_counts;
 
 #[cfg(test)]
 mod test_objects;

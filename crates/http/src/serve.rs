@@ -16,7 +16,6 @@ use axum::http::header::USER_AGENT;
 use axum::http::request::Parts;
 use axum::response::Response;
 use futures_util::FutureExt as _;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::audit;
@@ -24,6 +23,7 @@ use crate::authorization::authorize;
 use crate::endpoints::health::{self, Endpoint};
 use crate::endpoints::{metrics, route};
 use crate::error::HttpError;
+use crate::in_flight::{self, Flow, InFlightPermit};
 use crate::request::accept::{accept_header, is_pretty, status_media};
 use crate::request::request_body::RequestBody;
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
@@ -38,6 +38,7 @@ use crate::state::HttpState;
 use crate::verbs;
 use crate::verbs::call::Call;
 use watchet_api::{AuditAnnotations, UserInfo, Warnings};
+use watchet_flowcontrol::{Classification, Work};
 use watchet_registry::{ApiError, ReadError};
 
 /// Serves any request.
@@ -58,6 +59,10 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
         authorize(&**state.registry.authorizer(), &mut parts, &info).await
     };
     let authorized = AssertUnwindSafe(authorized).catch_unwind().await;
+    let flow = match &authorized {
+        Ok(Ok(())) => classify(&state, &mut parts, &info),
+        _ => None,
+    };
     let parts = Arc::new(parts);
     let result = match authorized {
         Ok(Ok(())) => {
@@ -105,6 +110,9 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
     audit::log(&parts, &audit_id, user);
     set_common_headers(&mut response, &audit_id);
     warning::add_headers(&mut response, &warnings);
+    if let Some(flow) = &flow {
+        in_flight::add_headers(&mut response, flow);
+    }
     if method == Method::HEAD {
         *response.body_mut() = Body::empty();
     }
@@ -113,6 +121,25 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
         None => response,
     };
     monitored.with_response(response)
+}
+
+/// Returns the flow of an allowed request, which is then also in its extensions; `None` without flow control, and for probes
+/// and scrapes, which are never limited.
+fn classify(
+    state: &HttpState,
+    parts: &mut Parts,
+    info: &Result<RequestInfo, InvalidPath>,
+) -> Option<Classification> {
+    let info = info.as_ref().ok()?;
+    if let RequestInfo::NonResource(segments) = info {
+        let first = segments.first().map(String::as_str);
+        if first == Some("metrics") || first.is_some_and(|s| Endpoint::from_path(s).is_some()) {
+            return None;
+        }
+    }
+    let flow = state.in_flight.classify(parts, info)?;
+    parts.extensions.insert(flow.clone());
+    Some(flow)
 }
 
 async fn dispatch(
@@ -126,7 +153,7 @@ async fn dispatch(
         RequestInfo::NonResource(segments) => {
             let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
             if let Some(endpoint) = segments.first().and_then(|s| Endpoint::from_path(s)) {
-                // Probes are exempt from the in-flight limit.
+                // Probes are exempt from the limits of requests in flight.
                 return health::respond(state, parts, endpoint, &segments[1..]).await;
             }
             if segments == ["metrics"] {
@@ -134,29 +161,35 @@ async fn dispatch(
                 return metrics::scrape(state, parts).await;
             }
             let response = route::document(state, parts, &segments);
-            run_read(state, state.config.request_timeout, response).await
+            let classification = parts.extensions.get::<Classification>().cloned();
+            let flow = classification.map(|classification| Flow {
+                classification,
+                work: Work::SINGLE,
+            });
+            run_read(state, flow, state.config.request_timeout, response).await
         }
         RequestInfo::Resource(request) => {
             let call = Call::new(state, parts, request.clone(), warnings.clone())?;
+            let limit = match call.verb() {
+                Verb::Watch => state.config.request_timeout,
+                _ => call.time_limit()?,
+            };
             let objects = ObjectRequest {
                 state: Arc::clone(state),
                 parts: Arc::clone(parts),
                 request,
-                body: Arc::new(call.body(body)),
+                body: Arc::new(call.body(body, limit)),
                 warnings: warnings.clone(),
             };
             match call.verb() {
                 // A watch is limited by its own timeout and the cache's, not by the request
-                // timeout.
-                Verb::Watch => objects.serve(call).await,
-                verb if verb.is_write() => {
-                    let limit = call.time_limit()?;
-                    run_write(objects, call, limit).await
+                // timeout. Its seat is free again when it is open.
+                Verb::Watch => {
+                    let _seat = state.in_flight.watch(call.flow().as_ref(), limit).await?;
+                    objects.serve(call).await
                 }
-                _ => {
-                    let limit = call.time_limit()?;
-                    run_read(state, limit, objects.serve(call)).await
-                }
+                verb if verb.is_write() => run_write(objects, call, limit).await,
+                _ => run_read(state, call.flow(), limit, objects.serve(call)).await,
             }
         }
     }
@@ -197,16 +230,16 @@ impl ObjectRequest {
     }
 }
 
-/// Runs a read with a permit of the limit of reads in flight and within the time limit; the permit is released when
+/// Runs a read with a permit of the limit of reads in flight and within the time limit, which includes the wait for it; the permit is released when
 /// the response has been sent.
 async fn run_read(
     state: &HttpState,
+    flow: Option<Flow>,
     limit: Duration,
     response: impl Future<Output = Result<Response, HttpError>>,
 ) -> Result<Response, HttpError> {
     let deadline = Instant::now() + limit;
-    let permit = Arc::clone(&state.reads).try_acquire_owned();
-    let permit = permit.map_err(|_| HttpError::TooManyRequests)?;
+    let permit = state.in_flight.read(flow.as_ref(), limit).await?;
     let response = tokio::time::timeout_at(deadline, response).await;
     let response = response.map_err(|_| HttpError::Timeout(limit))??;
     Ok(with_permit(response, permit, deadline))
@@ -259,7 +292,7 @@ where
 }
 
 /// Returns the response with its permit: a request counts as in flight until its response has been sent.
-fn with_permit(response: Response, permit: OwnedSemaphorePermit, deadline: Instant) -> Response {
+fn with_permit(response: Response, permit: InFlightPermit, deadline: Instant) -> Response {
     let mut response = response.map(|body| GuardedBody::wrap(body, permit));
     response
         .extensions_mut()

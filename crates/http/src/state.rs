@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use crate::config::HttpConfig;
 use crate::endpoints::failing_checks::FailingChecks;
 use crate::endpoints::openapi::Documents;
+use crate::in_flight::InFlight;
 use crate::protobuf::Schema;
 use crate::request::body_limits::BodyLimits;
 use crate::watch_access::WatchAccessMonitor;
+use crate::watch_counts::WatchCounts;
 use watchet_registry::Registry;
 
 /// State shared by all requests.
@@ -25,10 +25,10 @@ pub(crate) struct HttpState {
     pub(crate) openapi: Documents,
     /// The health checks that failed last time.
     pub(crate) failing_checks: FailingChecks,
-    /// The permits of reads other than watches.
-    pub(crate) reads: Arc<Semaphore>,
-    /// The permits of writes.
-    pub(crate) writes: Arc<Semaphore>,
+    /// The limits of requests in flight.
+    pub(crate) in_flight: InFlight,
+    /// The limits of open watches.
+    pub(crate) watch_counts: Arc<WatchCounts>,
     /// The access of the open watches.
     pub(crate) watch_access: Arc<WatchAccessMonitor>,
     /// The limits of request bodies.
@@ -39,8 +39,8 @@ impl HttpState {
     /// Creates the state of a server of `registry`.
     pub(crate) fn new(registry: Arc<Registry>, config: HttpConfig) -> Self {
         Self {
-            reads: Arc::new(Semaphore::new(config.reads_in_flight_max)),
-            writes: Arc::new(Semaphore::new(config.writes_in_flight_max)),
+            in_flight: InFlight::new(&config),
+            watch_counts: WatchCounts::new(config.watches_per_user_max),
             body_limits: BodyLimits::new(),
             failing_checks: FailingChecks::default(),
             openapi: Documents::default(),
@@ -52,15 +52,5 @@ impl HttpState {
             registry,
             config,
         }
-    }
-
-    /// Returns the number of reads in flight, without watches.
-    pub(crate) fn reads_in_flight(&self) -> usize {
-        self.config.reads_in_flight_max - self.reads.available_permits()
-    }
-
-    /// Returns the number of writes in flight.
-    pub(crate) fn writes_in_flight(&self) -> usize {
-        self.config.writes_in_flight_max - self.writes.available_permits()
     }
 }

@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::resource::Resource;
 use super::table::{Table, has_same_fields};
 use watchet_api::{ColumnSet, Object, ObjectKey};
-use watchet_cacher::{CachedResource, Cacher, CacherConfig, StoredTransform};
+use watchet_cacher::{CacheSize, CachedResource, Cacher, CacherConfig, StoredTransform};
 use watchet_encryption::{EncryptedStorage, Encryption};
 use watchet_metrics::Metrics;
 use watchet_storage::{Metered, Storage};
@@ -235,6 +235,12 @@ impl Caches {
             });
         }
         store
+    }
+
+    /// Returns the size of a cache that has been started and has a state.
+    pub(crate) fn size(&self, resource: &Resource) -> Option<CacheSize> {
+        let started = self.started.load();
+        started.get(&resource.storage_prefix)?.cacher.size()
     }
 
     /// Returns an object from a cache that has been started; the object may be stale.

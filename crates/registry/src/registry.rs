@@ -17,7 +17,7 @@ use watchet_admission::client::{ServiceResolver, WebhookClient};
 use watchet_admission::{AdmissionChain, DynamicAdmission, EnabledPlugins, PluginConfigurations};
 use watchet_api::{FieldRef, Object, ObjectKey, ResourceVersion, WriteOptions};
 use watchet_auth::{Authorizer, TokenAuthenticator};
-use watchet_cacher::{Cacher, CacherConfig};
+use watchet_cacher::{CacheSize, Cacher, CacherConfig};
 use watchet_encryption::Encryption;
 use watchet_metrics::Metrics;
 use watchet_schema::{KindType, Types};
@@ -261,6 +261,11 @@ impl Registry {
     /// Returns an object from the cache, if that has been started. The object may be stale.
     pub fn peek(&self, resource: &Resource, key: &ObjectKey) -> Option<Arc<Object>> {
         self.caches.peek(resource, key)
+    }
+
+    /// Returns the size of the cache of `resource`, if that has been started and has a state.
+    pub fn cache_size(&self, resource: &Resource) -> Option<CacheSize> {
+        self.caches.size(resource)
     }
 
     /// Waits until the cache of `resource` has every change up to `version`, and returns the version of the last one,

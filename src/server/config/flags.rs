@@ -52,12 +52,19 @@ pub(in crate::server) struct Flags {
     pub tls_min_version: SettingValue,
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = SERVING, help = "Allowed cipher suites of TLS 1.2, by their IANA names; those of TLS 1.3 are not configurable [default: all that are secure]")]
     pub tls_cipher_suites: SettingValue,
+    /// Whether FlowSchemas and PriorityLevelConfigurations decide which requests wait and which get a 429; they share the
+    /// sum of the two next limits. Otherwise the limits apply to reads and writes separately
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = SERVING)]
+    pub enable_priority_and_fairness: SettingValue,
     /// Maximum number of reads in flight, without watches; more get a 429; 0 is no limit
     #[arg(long, value_name = "NUMBER", default_value = "400", help_heading = SERVING)]
     pub max_requests_inflight: SettingValue,
     /// Maximum number of writes in flight; more get a 429; 0 is no limit
     #[arg(long, value_name = "NUMBER", default_value = "200", help_heading = SERVING)]
     pub max_mutating_requests_inflight: SettingValue,
+    /// Maximum number of open watches of a user; more get a 429; 0 is no limit
+    #[arg(long, value_name = "NUMBER", default_value = "0", help_heading = SERVING)]
+    pub max_watches_per_user: SettingValue,
     /// Time limit of a request that is not a watch; `?timeout=` of a request can only lower it
     #[arg(long, value_name = "DURATION", default_value = "1m0s", help_heading = SERVING)]
     pub request_timeout: SettingValue,

@@ -40,6 +40,11 @@ const SERVED: &[Flag] = &[
         "Allowed cipher suites of TLS 1.2, by their IANA names [default: all that are secure]",
     ),
     Flag::new(
+        "enable-priority-and-fairness",
+        Kind::Bool,
+        "Whether FlowSchemas and PriorityLevelConfigurations limit requests [default: true]",
+    ),
+    Flag::new(
         "max-requests-inflight",
         Kind::Int,
         "Maximum number of reads in flight, without watches; 0 is no limit [default: 400]",
@@ -169,7 +174,6 @@ const BOOLS: &[&str] = &[
     "enable-bootstrap-token-auth",
     "enable-garbage-collector",
     "enable-logs-handler",
-    "enable-priority-and-fairness",
     "log-json-split-stream",
     "log-text-split-stream",
     "permit-address-sharing",

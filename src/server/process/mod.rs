@@ -5,6 +5,7 @@ mod audit_files;
 mod authentication;
 mod authorization;
 pub(super) mod files;
+mod flow_control;
 pub(super) mod kubeconfig;
 pub(super) mod pki;
 mod token_issuer;

@@ -15,6 +15,7 @@ use crate::registry::Registry;
 use crate::server::process::build::{Done, SecurePort, Server};
 use crate::server::process::encryption;
 use crate::server::process::files::DataDir;
+use crate::server::process::flow_control;
 use crate::server::process::git_commit::GIT_COMMIT;
 use crate::server::process::quotas::BuiltinQuotas;
 use crate::server::process::reload;
@@ -92,6 +93,13 @@ impl Server {
             bootstrap_check(bootstrap_seen.clone()),
         ];
         let mut ready = vec![bootstrap_seen.clone()];
+        let flow_control = self.requests.flow_control(&self.metrics);
+        if let Some(control) = &flow_control {
+            let bootstrapped = bootstrap_seen.clone();
+            let configured = flow_control::start(&registry, control, bootstrapped, &caches);
+            checks.push(flow_control::check(configured.clone()));
+            ready.push(configured);
+        }
         if let Some(rbac) = self.rbac {
             let has_default_roles = roles::start(&registry, rbac, bootstrap_seen, &caches);
             checks.push(roles::check(has_default_roles.clone()));
@@ -133,6 +141,7 @@ impl Server {
         let config = self.requests.apply(HttpConfig {
             connections: connections.clone(),
             checks,
+            flow_control,
             auditor: self.auditor.clone(),
             git_commit: GIT_COMMIT,
             ..HttpConfig::new(self.tokens, self.metrics)

@@ -72,7 +72,11 @@ async fn tls_versions_and_cipher_suites_are_those_of_the_flags() {
 /// One write may be in flight, and its webhook hangs: others get a 429, reads go on, and the write ends at its time limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_in_flight_and_their_time_are_limited_by_flags() {
-    let flags = ["--max-mutating-requests-inflight=1", "--request-timeout=3s"];
+    let flags = [
+        "--enable-priority-and-fairness=false",
+        "--max-mutating-requests-inflight=1",
+        "--request-timeout=3s",
+    ];
     let server = Server::start(&flags).await;
     let webhook = Webhook::start(|asked| {
         Box::pin(async move {

@@ -1,5 +1,4 @@
-//! Validates FlowSchemas and PriorityLevelConfigurations. This server does not queue requests by priority; it only
-//! stores these objects for the clients that manage them.
+//! Validates FlowSchemas and PriorityLevelConfigurations.
 
 use super::members::objects;
 use super::members::required_one_of;

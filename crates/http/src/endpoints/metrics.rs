@@ -23,8 +23,8 @@ const STORAGE_SIZE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) async fn scrape(state: &HttpState, parts: &Parts) -> Result<Response, HttpError> {
     check_is_read(parts)?;
     let http = state.config.metrics.http();
-    http.reads_in_flight.set(state.reads_in_flight() as i64);
-    http.writes_in_flight.set(state.writes_in_flight() as i64);
+    http.reads_in_flight.set(state.in_flight.reads() as i64);
+    http.writes_in_flight.set(state.in_flight.writes() as i64);
     let registry = &state.registry;
     http.retain_resources(|group, version, plural| {
         registry.resource(group, version, plural).is_some()

@@ -52,6 +52,22 @@ pub(crate) enum HttpError {
     /// 429
     #[error("too many requests are in progress, please try again later")]
     TooManyRequests,
+    /// 429: the priority level of the request has no free seat, with upstream's text.
+    #[error("Too many requests, please try again later.")]
+    Rejected {
+        /// When the client should try again.
+        retry_after_seconds: u16,
+    },
+    /// 429: the user has too many open watches.
+    #[error(
+        "user {user:?} has {max} open watches, the maximum of --max-watches-per-user: end one of them, or raise the limit"
+    )]
+    TooManyWatches {
+        /// The name of the user.
+        user: String,
+        /// The limit.
+        max: usize,
+    },
     /// 429: the client sends too many bodies at the same time.
     #[error("too many request bodies of this user are incomplete or large, please try again later")]
     TooManyBodies,
@@ -152,6 +168,13 @@ impl HttpError {
             Self::TooManyRequests | Self::TooManyBodies | Self::ShuttingDown => {
                 Status::failure(429, "TooManyRequests", text).with_details(retry_after(1))
             }
+            Self::TooManyWatches { .. } => {
+                Status::failure(429, "TooManyRequests", text).with_details(retry_after(1))
+            }
+            Self::Rejected {
+                retry_after_seconds,
+            } => Status::failure(429, "TooManyRequests", text)
+                .with_details(retry_after(*retry_after_seconds)),
             Self::Timeout(_) => {
                 Status::failure(504, "Timeout", format!("Timeout: {text}")).with_details(empty)
             }

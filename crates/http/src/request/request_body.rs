@@ -9,10 +9,11 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
-use tokio::sync::{OnceCell, OwnedSemaphorePermit};
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use crate::error::HttpError;
+use crate::in_flight::{Flow, InFlightPermit};
 use crate::request::body::memory_bound;
 use crate::request::body_limits::{LARGE_BYTES_MIN, ReceivedBody};
 use crate::request::received_request::{LargeBodyPermits, ReceivedRequest};
@@ -39,6 +40,10 @@ pub(crate) struct RequestBody {
     user: String,
     /// Receives the body, if the request is audited.
     audited: Option<ReceivedRequest>,
+    /// The flow of the request; `None` without flow control.
+    flow: Option<Flow>,
+    /// The time limit of the request.
+    limit: Duration,
     /// The estimated memory in bytes of the present object, which the write decodes too.
     present_bytes: usize,
     permits: Mutex<Permits>,
@@ -48,7 +53,7 @@ pub(crate) struct RequestBody {
 /// What a request has acquired after its body was received.
 #[derive(Debug, Default)]
 struct Permits {
-    in_flight: Option<OwnedSemaphorePermit>,
+    in_flight: Option<InFlightPermit>,
     /// Of a large body; released with it.
     _large: Option<Arc<LargeBodyPermits>>,
 }
@@ -61,6 +66,8 @@ impl RequestBody {
         user: &str,
         present_bytes: usize,
         audited: Option<ReceivedRequest>,
+        flow: Option<Flow>,
+        limit: Duration,
     ) -> Self {
         Self {
             unread: Mutex::new(Some(body)),
@@ -69,6 +76,8 @@ impl RequestBody {
             user: user.to_owned(),
             present_bytes,
             audited,
+            flow,
+            limit,
             permits: Mutex::default(),
             is_large: Arc::default(),
         }
@@ -81,12 +90,13 @@ impl RequestBody {
     }
 
     /// Returns the permit of the limit of writes in flight, which [`Self::read`] has acquired.
-    pub(crate) fn take_in_flight_permit(&self) -> Option<OwnedSemaphorePermit> {
+    pub(crate) fn take_in_flight_permit(&self) -> Option<InFlightPermit> {
         self.permits.lock().in_flight.take()
     }
 
-    /// Reads the whole body. If it is large, the first call then waits for memory. At last it acquires a permit of the limit
-    /// of writes in flight: a request that waits for its client or for memory does not count.
+    /// Reads the whole body. Then the first call acquires a permit of the limit of writes in flight: a request that waits
+    /// for its client does not count. If the body is large, it waits for memory at last: a request that waits for a
+    /// permit occupies no memory that others wait for.
     ///
     /// # Errors
     /// 413 if the body is too large, 429 if too many writes are in flight or too many bodies of the user incomplete, 408
@@ -99,6 +109,11 @@ impl RequestBody {
             if let Some(audited) = &self.audited {
                 audited.set(&bytes);
             }
+            let permit = state
+                .in_flight
+                .write(self.flow.as_ref(), self.limit)
+                .await?;
+            self.permits.lock().in_flight = Some(permit);
             let memory = self.present_bytes + memory_bound(self.is_json, &bytes);
             if memory >= LARGE_BYTES_MIN {
                 received.set_large()?;
@@ -112,9 +127,6 @@ impl RequestBody {
                 // The caller polls again on another thread.
                 tokio::task::yield_now().await;
             }
-            let permit = Arc::clone(&state.writes).try_acquire_owned();
-            let permit = permit.map_err(|_| HttpError::TooManyRequests)?;
-            self.permits.lock().in_flight = Some(permit);
             Ok(bytes)
         });
         reading.await.cloned()

@@ -12,11 +12,12 @@ use serde_json::Value;
 
 use crate::audit;
 use crate::error::HttpError;
+use crate::in_flight::Flow;
 use crate::request::accept::{Media, Negotiated, ResponseKind, accept_header, negotiate};
 use crate::request::body;
 use crate::request::expected_kind::ExpectedKind;
 use crate::request::options::{FIELD_MANAGER_BYTES_MAX, WriteFor, delete_options, write_options};
-use crate::request::query::Query;
+use crate::request::query::{Query, flag};
 use crate::request::received_request::ReceivedRequest;
 use crate::request::request_body::RequestBody;
 use crate::request::request_info::{ResourceRequest, Verb};
@@ -27,6 +28,7 @@ use crate::response::status::status_response;
 use crate::state::HttpState;
 use crate::verbs::verb_check::check_verb;
 use watchet_api::{DeleteOptions, Status, UserInfo, Warnings, WriteOptions};
+use watchet_flowcontrol::{Classification, Work};
 use watchet_registry::{ObjectLocation, Registry, Resource, Subresource, Target};
 use watchet_schema::memory_of_json;
 
@@ -195,13 +197,64 @@ impl Call {
         self.subresource.is_some() || !self.resource.is_stored()
     }
 
-    /// Returns the body of this request.
-    pub(crate) fn body(&self, body: Body) -> RequestBody {
+    /// Returns the body of this request. `limit` is the time limit of the request.
+    pub(crate) fn body(&self, body: Body, limit: Duration) -> RequestBody {
         let user = self.parts.extensions.get::<Arc<UserInfo>>();
         let user = user.map_or("", |user| &user.name);
         let content_type = self.header(CONTENT_TYPE);
         let audited = self.parts.extensions.get::<ReceivedRequest>().cloned();
-        RequestBody::new(body, content_type, user, self.present_bytes(), audited)
+        RequestBody::new(
+            body,
+            content_type,
+            user,
+            self.present_bytes(),
+            audited,
+            self.flow(),
+            limit,
+        )
+    }
+
+    /// Returns the flow of the request and its work; `None` without flow control.
+    pub(crate) fn flow(&self) -> Option<Flow> {
+        let classification = self.parts.extensions.get::<Classification>()?.clone();
+        Some(Flow {
+            classification,
+            work: self.work(),
+        })
+    }
+
+    /// Estimates the work of the request.
+    fn work(&self) -> Work {
+        let lists = match self.verb {
+            Verb::List => true,
+            // Only watches that begin with the state list it.
+            Verb::Watch => match self.query.get("sendInitialEvents") {
+                Some(value) => flag(value),
+                None => matches!(self.query.get("resourceVersion"), None | Some("" | "0")),
+            },
+            _ => false,
+        };
+        if !lists && !self.verb.is_write() {
+            return Work::SINGLE;
+        }
+        let Some(cached) = self.registry().cache_size(&self.resource) else {
+            return Work::SINGLE;
+        };
+        if self.verb.is_write() {
+            return Work::of_write(cached.watchers);
+        }
+        let selector = |name| self.query.get(name).unwrap_or_default();
+        let fields = selector("fieldSelector");
+        let is_single = self.name.is_some() || fields.starts_with("metadata.name=");
+        let examines_all = !fields.is_empty() || !selector("labelSelector").is_empty();
+        let limit = self.query.get("limit").and_then(|limit| limit.parse().ok());
+        Work::of_list(match limit {
+            _ if is_single => 1,
+            Some(limit @ 1..) if !examines_all && self.verb == Verb::List => {
+                cached.objects.min(limit)
+            }
+            _ => cached.objects,
+        })
     }
 
     /// Returns the estimated memory in bytes of the object that a write changes, if it is large and in a cache.

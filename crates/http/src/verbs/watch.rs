@@ -1,5 +1,6 @@
 //! Serves `watch`, as a streamed body or a WebSocket.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ use crate::response::watch_meter::WatchMeter;
 use crate::response::websocket::{self, WatchUpgrade};
 use crate::verbs::call::Call;
 use crate::watch_access::{Requirements, WatchAccess};
-use watchet_api::Status;
+use crate::watch_counts::CountedWatch;
+use watchet_api::{Status, UserInfo};
 use watchet_registry::{Watch, WatchItem};
 
 /// How long after its end a watch waits for the client to receive the rest.
@@ -37,6 +39,9 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     };
     let streamed_list = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
     let gzip = streamed_list && accepts_gzip(&call.parts.headers);
+    let user = call.parts.extensions.get::<Arc<UserInfo>>();
+    let user = user.map_or("", |user| &user.name);
+    let counted = call.state.watch_counts.open(user)?;
     let mut watcher = call
         .registry()
         .watch(&call.resource, call.namespace.as_deref(), &options)
@@ -55,7 +60,11 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     let ended = access.ended().clone();
     watcher.end_with(ended.clone());
     let deadline = watcher.deadline() + WATCH_END_SEND_TIMEOUT;
-    let watch = AuthorizedWatch { watcher, access };
+    let watch = AuthorizedWatch {
+        watcher,
+        access,
+        _counted: counted,
+    };
     let frames = WatchFrames::new(watch, FrameEncoder::new(renderer, meter));
     if let Some(socket) = socket {
         return Ok(socket.open(frames, negotiated.media, tasks, deadline, ended));
@@ -77,6 +86,7 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
 struct AuthorizedWatch {
     watcher: Watch,
     access: WatchAccess,
+    _counted: Option<CountedWatch>,
 }
 
 impl WatchSource for AuthorizedWatch {
