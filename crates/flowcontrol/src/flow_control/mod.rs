@@ -257,7 +257,10 @@ impl Levels {
         let limits = divide(nominal, &claims);
         for (index, level) in self.by_name.values_mut().enumerate() {
             if let Some(limits) = &limits {
-                level.seats.current = limits[index].round() as usize;
+                // An idle level of a small server would get none, and its first request would wait for the next
+                // adjustment.
+                let least = level.seats.nominal.min(1);
+                level.seats.current = (limits[index].round() as usize).max(least);
             }
             let seats_max = level.seats.request_max(&level.settings);
             let response = level.settings.response;

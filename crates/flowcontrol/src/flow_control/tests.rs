@@ -343,3 +343,17 @@ async fn levels_lend_unused_seats_and_take_them_back() {
     let returned = limit();
     assert!(returned < 2 * nominal, "{returned}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_level_of_a_small_server_has_a_seat() {
+    let control = FlowControl::new(4, Arc::default());
+    let (schemas, levels) = defaults();
+    control.configure(&schemas, &levels);
+    tokio::time::advance(ADJUSTMENT_PERIOD).await;
+    control.adjust_limits();
+    let levels = control.levels.lock();
+    for (name, level) in &levels.by_name {
+        let limit = level.level.sizes().limit;
+        assert!(limit >= 1 || level.seats.nominal == 0, "{name} has none");
+    }
+}
