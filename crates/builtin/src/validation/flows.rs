@@ -9,6 +9,10 @@ use watchet_registry::fields::{Fields, list, number, object, text};
 
 const SPEC: Path<'static> = Path::Top("spec");
 const PRECEDENCE_MAX: i64 = 10_000;
+/// The most queues of a level.
+const QUEUES_MAX: i64 = 10_000_000;
+/// The bits of a hash that choose a hand of queues.
+const HASH_BITS_MAX: i64 = 60;
 const SUBJECTS: &[&str] = &["Group", "ServiceAccount", "User"];
 
 /// A FlowSchema.
@@ -119,9 +123,9 @@ pub(super) fn level(level: &Fields, causes: &mut Causes) {
                 let why = "must be a non-negative integer";
                 causes.invalid(&at.member("nominalConcurrencyShares"), shares, why);
             }
+            percentages(limited, &at, causes);
             if let Some(response) = object(limited, "limitResponse") {
-                let at = at.member("limitResponse");
-                required_one_of(response, "type", &["Queue", "Reject"], &at, causes);
+                limit_response(response, &at.member("limitResponse"), causes);
             }
         }
         _ => {}
@@ -129,5 +133,67 @@ pub(super) fn level(level: &Fields, causes: &mut Causes) {
     if text(spec, "type") == "Limited" && object(spec, "exempt").is_some() {
         let why = "must be nil if the type is Limited";
         causes.forbidden(&SPEC.member("exempt"), why);
+    }
+    if let Some(exempt) = object(spec, "exempt") {
+        percentages(exempt, &SPEC.member("exempt"), causes);
+    }
+}
+
+fn percentages(settings: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    let lendable = number(settings, "lendablePercent").unwrap_or(0);
+    if !(0..=100).contains(&lendable) {
+        let why = "must be between 0 and 100, inclusive";
+        causes.invalid(&at.member("lendablePercent"), lendable, why);
+    }
+    let borrowing = number(settings, "borrowingLimitPercent").unwrap_or(0);
+    if borrowing < 0 {
+        let why = "if specified, must be a non-negative integer";
+        causes.invalid(&at.member("borrowingLimitPercent"), borrowing, why);
+    }
+}
+
+fn limit_response(response: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    required_one_of(response, "type", &["Queue", "Reject"], at, causes);
+    let at_queuing = at.member("queuing");
+    match (text(response, "type"), object(response, "queuing")) {
+        ("Reject", Some(_)) => {
+            causes.forbidden(&at_queuing, "must be nil if the type is Reject");
+        }
+        ("Queue", None) => {
+            causes.required(&at_queuing, "must not be empty if the type is Queue");
+        }
+        ("Queue", Some(queuing)) => queues(queuing, &at_queuing, causes),
+        _ => {}
+    }
+}
+
+fn queues(queuing: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    let [queues, hand_size, length] = ["queues", "handSize", "queueLengthLimit"].map(|member| {
+        let value = number(queuing, member).unwrap_or(0);
+        if value <= 0 {
+            causes.invalid(&at.member(member), value, "must be positive");
+        }
+        value
+    });
+    if queues <= 0 || hand_size <= 0 || length <= 0 {
+        return;
+    }
+    if queues > QUEUES_MAX {
+        let why = format!("must not be greater than {QUEUES_MAX}");
+        causes.invalid(&at.member("queues"), queues, &why);
+    }
+    let at = at.member("handSize");
+    if hand_size > queues {
+        let why = format!("should not be greater than queues ({queues})");
+        causes.invalid(&at, hand_size, &why);
+        return;
+    }
+    // More than the maximum of bits already needs fewer cards than this.
+    let dealt = (0..hand_size.min(HASH_BITS_MAX + 1)).map(|dealt| ((queues - dealt) as f64).log2());
+    if dealt.sum::<f64>().ceil() > HASH_BITS_MAX as f64 {
+        let why = format!(
+            "required entropy bits of deckSize {queues} and handSize {hand_size} should not be greater than {HASH_BITS_MAX}"
+        );
+        causes.invalid(&at, hand_size, &why);
     }
 }

@@ -169,4 +169,39 @@ fn flow_schemas_and_priority_levels_are_validated() {
         json!({"metadata": {"name": "l"}, "spec": {"type": "Limited"}}),
         &["spec.limited: Required value: must not be empty when type is Limited"],
     );
+    let level = |limited: Value| json!({"metadata": {"name": "l"}, "spec": {"type": "Limited", "limited": limited}});
+    let queuing = |queues: i32, hand_size: i32, length: i32| {
+        let queuing = json!({"queues": queues, "handSize": hand_size, "queueLengthLimit": length});
+        level(json!({"limitResponse": {"type": "Queue", "queuing": queuing}}))
+    };
+    let at = "spec.limited.limitResponse.queuing";
+    let check_level = |level, expected: &[String]| {
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        check("prioritylevelconfigurations", level, &expected);
+    };
+    check_level(queuing(128, 6, 50), &[]);
+    check_level(
+        queuing(-1, 6, 50),
+        &[format!("{at}.queues: Invalid value: -1: must be positive")],
+    );
+    check_level(
+        queuing(4, 6, 50),
+        &[format!(
+            "{at}.handSize: Invalid value: 6: should not be greater than queues (4)"
+        )],
+    );
+    check_level(
+        queuing(1 << 20, 4, 50),
+        &[format!(
+            "{at}.handSize: Invalid value: 4: required entropy bits of deckSize 1048576 and handSize 4 should not be greater than 60"
+        )],
+    );
+    check_level(
+        level(json!({"lendablePercent": 101, "borrowingLimitPercent": -1, "limitResponse": {"type": "Reject", "queuing": {}}})),
+        &[
+            "spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive".to_owned(),
+            "spec.limited.borrowingLimitPercent: Invalid value: -1: if specified, must be a non-negative integer".to_owned(),
+            format!("{at}: Forbidden: must be nil if the type is Reject"),
+        ],
+    );
 }
