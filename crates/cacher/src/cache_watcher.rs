@@ -376,8 +376,8 @@ impl CacheWatcher {
         let metrics = &self.context.metrics;
         for batch in &batches {
             let (received, events) = (batch.received, batch.events().len());
-            metrics.dispatched(Stage::CacheToWatcher, now - received.at, events);
-            metrics.dispatched(Stage::Total, now - received.arrived, events);
+            metrics.observe_dispatch(Stage::CacheToWatcher, now - received.at, events);
+            metrics.observe_dispatch(Stage::Total, now - received.arrived, events);
         }
         // History read after joining can overlap with the inbox, by whole revisions.
         let known = self.position;

@@ -339,7 +339,7 @@ impl Cacher {
             )
             .await;
         if !version.is_zero() {
-            self.resource.metrics.waited(began.elapsed());
+            self.resource.metrics.observe_wait(began.elapsed());
         }
         waited
     }

@@ -54,7 +54,7 @@ impl<L: ListerWatcher<Object = Object>> ListerWatcher for MeteredSource<L> {
                     evaluated: count,
                     returned: count,
                 };
-                metrics.listed_from_storage(cost, self.arrival.get().elapsed());
+                metrics.count_storage_list(cost, self.arrival.get().elapsed());
             }
             Err(_) => metrics.initialization_errors.inc(),
         }

@@ -40,6 +40,6 @@ impl Cacher {
     /// Counts a list answered by the cache, with the index that it used.
     pub(super) fn count_list(&self, page: &Page, index: Option<usize>) {
         let metrics = &self.resource.metrics;
-        metrics.listed_from_cache(page.cost(), index);
+        metrics.count_cache_list(page.cost(), index);
     }
 }

@@ -37,7 +37,7 @@ impl Cacher {
             None => self.page_from_storage(predicate, plan).await?,
         };
         let metrics = &self.resource.metrics;
-        metrics.listed_from_storage(page.cost(), began.elapsed());
+        metrics.count_storage_list(page.cost(), began.elapsed());
         if let ReadVersion::NotOlderThan(version) = plan.at {
             checked(page.at, version)?;
         }

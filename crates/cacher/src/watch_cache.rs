@@ -341,7 +341,7 @@ impl ReflectorStore for WatchCache {
         let events = batch.changes.len();
         metrics.events_received.add(events);
         let waited = received.at - received.arrived;
-        metrics.dispatched(Stage::StorageToCache, waited, events);
+        metrics.observe_dispatch(Stage::StorageToCache, waited, events);
         for revision in batch.changes.chunk_by(|a, b| version(a) == version(b)) {
             let events = revision
                 .iter()

@@ -53,7 +53,7 @@ impl RequestMonitor {
 impl Drop for RequestMonitor {
     fn drop(&mut self) {
         match self.code {
-            Some(code) => self.metrics.answered(code, self.started.elapsed()),
+            Some(code) => self.metrics.count_response(code, self.started.elapsed()),
             None => self.metrics.aborted(),
         }
     }

@@ -97,7 +97,7 @@ struct KindMetrics {
 
 impl RequestMetrics {
     /// Counts a response with this code and the time until it was sent or dropped.
-    pub fn answered(&self, code: u16, elapsed: Duration) {
+    pub fn count_response(&self, code: u16, elapsed: Duration) {
         *self.codes.lock().entry(code).or_default() += 1;
         self.duration.observe_duration(elapsed);
         self.kind.level.observe_duration(elapsed);

@@ -243,14 +243,14 @@ impl ResourceMetrics {
     }
 
     /// Counts a list from the cache. `index` is the number of the index that the list used.
-    pub fn listed_from_cache(&self, cost: ListCost, index: Option<usize>) {
+    pub fn count_cache_list(&self, cost: ListCost, index: Option<usize>) {
         let indexed = index.and_then(|index| self.cache.get()?.indexed.get(index));
         let unindexed = &self.lists[ListSource::Cache as usize];
         indexed.map_or(unindexed, |(_, lists)| lists).count(cost);
     }
 
     /// Counts a list from storage and its duration.
-    pub fn listed_from_storage(&self, cost: ListCost, elapsed: Duration) {
+    pub fn count_storage_list(&self, cost: ListCost, elapsed: Duration) {
         self.lists[ListSource::Storage as usize].count(cost);
         self.list_seconds.observe_duration(elapsed);
     }
@@ -261,7 +261,7 @@ impl ResourceMetrics {
     }
 
     /// Observes the time that a read waited for the cache.
-    pub fn waited(&self, elapsed: Duration) {
+    pub fn observe_wait(&self, elapsed: Duration) {
         self.read_wait_seconds.observe_duration(elapsed);
     }
 
@@ -271,7 +271,7 @@ impl ResourceMetrics {
     }
 
     /// Observes the duration of a dispatch stage for a number of events.
-    pub fn dispatched(&self, stage: Stage, elapsed: Duration, events: usize) {
+    pub fn observe_dispatch(&self, stage: Stage, elapsed: Duration, events: usize) {
         self.dispatch_seconds[stage as usize].observe_many(elapsed.as_secs_f64(), events);
     }
 

@@ -37,14 +37,14 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
         evaluated: 20,
         returned: 10,
     };
-    pods.listed_from_cache(cost, None);
-    pods.listed_from_cache(cost, Some(0));
-    pods.listed_from_storage(cost, second);
+    pods.count_cache_list(cost, None);
+    pods.count_cache_list(cost, Some(0));
+    pods.count_storage_list(cost, second);
     pods.read_consistently(true, true);
-    pods.waited(second);
+    pods.observe_wait(second);
     pods.initialized(second);
     pods.initialization_errors.inc();
-    pods.dispatched(Stage::Total, second, 3);
+    pods.observe_dispatch(Stage::Total, second, 3);
     pods.requested(Operation::CurrentRevision, second, false);
     pods.requested(Operation::Get, second, true);
     for counter in [
@@ -61,14 +61,14 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
         counter.add(7);
     }
     let requests = metrics.http().requests(watch_of_pods());
-    requests.answered(200, second);
-    requests.answered(410, second);
+    requests.count_response(200, second);
+    requests.count_response(410, second);
     requests.aborted();
     let lists = RequestLabels {
         verb: "LIST",
         ..watch_of_pods()
     };
-    metrics.http().requests(lists).answered(200, second);
+    metrics.http().requests(lists).count_response(200, second);
     let watches = metrics.http().watches("", "v1", "pods");
     watches.sent(1500);
     watches.initial_state_sent(RequestScope::Namespace, second);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::under_way::sending;
 use super::webhooks::{DEFINITION, NEWER, answer, converted_foos, converter, sized};
+use super::writes_in_flight::sending;
 use super::*;
 use crate::harness::{Reply, Webhook};
 

@@ -9,9 +9,9 @@ mod reading;
 mod schemas;
 mod showing;
 mod typed;
-mod under_way;
 mod versions;
 mod webhooks;
+mod writes_in_flight;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ on_both!(
         each_version_lists_the_objects_of_the_others,
         tables_have_the_columns_of_their_version,
     ],
-    under_way: [
+    writes_in_flight: [
         write_in_flight_stores_a_field_that_is_added_to_its_schema,
         write_in_flight_is_stored_in_the_new_storage_version,
         create_in_flight_does_not_outlive_its_definition,

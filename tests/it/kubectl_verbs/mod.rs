@@ -2,7 +2,7 @@
 //! its output. `kubectl.rs` tests some in more detail.
 
 mod access;
-mod lives;
+mod rollouts;
 
 use serde_json::{Value, json};
 

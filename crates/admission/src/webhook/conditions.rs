@@ -70,7 +70,7 @@ impl MatchConditions {
                 Ok(Outcome::Bool(true)) => {}
                 Ok(Outcome::Bool(false)) => return MatchResult::NoMatch,
                 Ok(_) => failures.push(format!(
-                    "match condition {:?} does not come to a bool",
+                    "match condition {:?} does not evaluate to a bool",
                     condition.name
                 )),
                 Err(why) => failures.push(why),

@@ -60,9 +60,9 @@ impl Data {
         make_directory(directory).map_err(|error| OpenError::io(directory, error))?;
         let lock = lock(directory)?;
         let path = directory.join(DATA_FILE);
-        let witness_path = directory.join(REVISION_FILE);
-        let (revision_file, last_revision) = RevisionFile::open(&witness_path)
-            .map_err(|error| OpenError::io(&witness_path, error))?;
+        let revision_path = directory.join(REVISION_FILE);
+        let (revision_file, last_revision) = RevisionFile::open(&revision_path)
+            .map_err(|error| OpenError::io(&revision_path, error))?;
         let len = match std::fs::metadata(&path) {
             Ok(metadata) => Some(metadata.len()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -73,7 +73,7 @@ impl Data {
             (None, Some(last_revision)) => {
                 let detail = format!(
                     "the file is missing, but {} has revision {last_revision}",
-                    witness_path.display()
+                    revision_path.display()
                 );
                 return Err(OpenError::corrupt(&path, detail));
             }

@@ -20,7 +20,7 @@ const HEADER_LEN: usize = 320;
 /// The files of a store after a clean end or a kill, and their content.
 struct Sample {
     data: Vec<u8>,
-    witness: Vec<u8>,
+    revision_file: Vec<u8>,
     model: Model,
 }
 
@@ -43,7 +43,7 @@ impl Sample {
         }
         Self {
             data: std::fs::read(data).unwrap(),
-            witness: std::fs::read(directory.path().join(REVISION_FILE)).unwrap(),
+            revision_file: std::fs::read(directory.path().join(REVISION_FILE)).unwrap(),
             model,
         }
     }
@@ -54,7 +54,7 @@ impl Sample {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(DATA_FILE);
         std::fs::write(&path, data).unwrap();
-        std::fs::write(directory.path().join(REVISION_FILE), &self.witness).unwrap();
+        std::fs::write(directory.path().join(REVISION_FILE), &self.revision_file).unwrap();
         let store: Arc<dyn Storage> = match open(directory.path()) {
             Ok(store) => store,
             Err(error) => {
