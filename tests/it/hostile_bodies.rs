@@ -1,11 +1,16 @@
 //! Tests of bodies that take far more memory than their size, with the real program: each is rejected, or stored within
 //! the memory limit, and the server stays available. The tests print the memory of each.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::Bytes;
+use futures::future::join_all;
 use http::Method;
 use http_body_util::{BodyExt as _, Full};
+use serde_json::json;
 
-use crate::harness::{Protocol, Server, request};
+use crate::harness::{PATIENCE, Protocol, Reply, Server, Webhook, request};
 
 /// The maximum memory that a body may add to the process.
 const ADDED_KIB_MAX: u64 = 128 << 10;
@@ -170,4 +175,111 @@ async fn patches_stay_within_the_memory() {
     check("apply", (Method::PATCH, &pod, APPLY), applied, 413).await;
     let options = full(r#"{"preconditions":{"a":["#, empty, "]}}");
     check("options", (Method::DELETE, &base, JSON), options, 413).await;
+}
+
+/// What a conversion webhook may respond with: more than it was asked for, or what no parser accepts.
+fn hostile_conversions(uid: &str) -> Vec<(&'static str, Vec<u8>)> {
+    let response = |objects: &str| {
+        format!(
+            r#"{{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{{"uid":{uid},"result":{{"status":"Success"}},"convertedObjects":[{objects}]}}}}"#
+        )
+        .into_bytes()
+    };
+    let object = |spec: &str| {
+        response(&format!(
+            r#"{{"apiVersion":"example.com/v2","kind":"Gadget","metadata":{{"name":"a","namespace":"default"}},"spec":{spec}}}"#
+        ))
+    };
+    let many = |item: &str| {
+        item.repeat((15 << 20) / item.len())
+            .trim_end_matches(',')
+            .to_owned()
+    };
+    let nested = |start: &str, end: &str| start.repeat(100_000) + "1" + &end.repeat(100_000);
+    vec![
+        ("17 MiB", vec![b' '; 17 << 20]),
+        ("empty objects", response(&many("{},"))),
+        (
+            "empty objects in a field",
+            object(&format!(r#"{{"a":[{}]}}"#, many("{},"))),
+        ),
+        (
+            "numbers in a field",
+            object(&format!(r#"{{"a":[{}]}}"#, many("1,"))),
+        ),
+        (
+            "nested lists",
+            object(&format!(r#"{{"a":{}}}"#, nested("[", "]"))),
+        ),
+        ("nested objects", object(&nested(r#"{"a":"#, "}"))),
+        (
+            "no UTF-8",
+            object("{\"a\":\"\u{1}")
+                .into_iter()
+                .chain([0xff, 0xfe])
+                .collect(),
+        ),
+        ("an incomplete object", object("{")),
+        ("no object", response("null")),
+        ("a list", b"[]".to_vec()),
+        ("nothing", Vec::new()),
+    ]
+}
+
+/// A response of five million empty objects took 176 MiB.
+#[tokio::test]
+async fn conversion_webhooks_cannot_exhaust_the_memory() {
+    let turn = Arc::new(AtomicUsize::new(usize::MAX));
+    let turns = Arc::clone(&turn);
+    let webhook = Webhook::answering(move |asked| {
+        let uid = asked.body["request"]["uid"].to_string();
+        let mut all = hostile_conversions(&uid);
+        let (_, body) = all.swap_remove(turns.load(Ordering::SeqCst));
+        Reply { code: 200, body }
+    })
+    .await;
+    let server = Server::start(&[]).await;
+    let mut wire = server.plain(Protocol::Http1).await;
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
+    let definition = json!({
+        "metadata": {"name": "gadgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"},
+            "versions": [version("v1", true), version("v2", false)],
+            "conversion": {"strategy": "Webhook", "webhook": {
+                "conversionReviewVersions": ["v1"], "clientConfig": webhook.client_config("/"),
+            }}},
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(wire.post(definitions, &definition).await.status, 201);
+    let gadget =
+        json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}});
+    let stored = "/apis/example.com/v1/namespaces/default/gadgets";
+    let created = async {
+        while wire.post(stored, &gadget).await.status != 201 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, created)
+        .await
+        .expect("it is served");
+
+    let converted = "/apis/example.com/v2/namespaces/default/gadgets/a";
+    for (number, (what, body)) in hostile_conversions("\"\"").into_iter().enumerate() {
+        turn.store(number, Ordering::SeqCst);
+        let before = peak_kib(&server);
+        let mut readers = Vec::new();
+        for _ in 0..4 {
+            readers.push(server.plain(Protocol::Http1).await);
+        }
+        let reads = join_all(readers.iter_mut().map(|wire| wire.get(converted)));
+        for read in reads.await {
+            assert_eq!(read.status, 500, "{what}: {}", read.text());
+        }
+        let added = peak_kib(&server) - before;
+        println!("{what}: {} bytes, {} MiB more", body.len(), added >> 10);
+        assert!(added <= ADDED_KIB_MAX, "{what}: {added} KiB");
+        assert_eq!(wire.get("/healthz").await.status, 200);
+    }
+    server.stop().await;
 }

@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! 1. A call ends by its timeout and leaves no task running.
-//! 2. A response takes at most [`RESPONSE_BYTES_MAX`] of memory.
+//! 2. A response has at most [`RESPONSE_BYTES_MAX`] and takes at most [`RESPONSE_MEMORY_MAX`] of memory when it is decoded.
 //! 3. A connection is reused only after the complete response of the previous call was read.
 
 mod config;
@@ -35,7 +35,7 @@ use config::HTTPS_PORT;
 pub use config::{Address, ClientConfig};
 pub use credentials::WebhookCredentials;
 pub use error::WebhookError;
-pub use response::RESPONSE_BYTES_MAX;
+pub use response::{RESPONSE_BYTES_MAX, RESPONSE_MEMORY_MAX};
 
 use pool::Destination;
 use trust::SystemRoots;

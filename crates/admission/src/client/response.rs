@@ -8,17 +8,22 @@ use hyper::body::{Body as _, Incoming};
 
 use super::error::{self, WebhookError};
 use watchet_api::Status;
+use watchet_schema::memory_of_json;
 
 /// The maximum size of a response in bytes.
 pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
+/// The maximum memory in bytes that a response may take when it is decoded, by the estimate of
+/// [`memory_of_json`](watchet_schema::memory_of_json). Responses of empty objects take 100 times their size.
+pub const RESPONSE_MEMORY_MAX: usize = 64 << 20;
+
 /// The maximum number of bytes of a body that is not a `Status` in the error.
 const SHOWN_BYTES_MAX: usize = 2048;
 
-/// Reads the complete body.
+/// Reads the complete body, which is not decoded yet.
 ///
 /// # Errors
-/// The body is too large, or the connection failed.
+/// The body is too large or would take too much memory, or the connection failed.
 pub(super) async fn read(mut body: Incoming) -> Result<Bytes, String> {
     let too_large = || format!("the response is larger than {RESPONSE_BYTES_MAX} bytes");
     let content_length = body.size_hint().lower();
@@ -34,6 +39,13 @@ pub(super) async fn read(mut body: Incoming) -> Result<Bytes, String> {
             }
             read.extend_from_slice(&data);
         }
+    }
+    let memory = memory_of_json(&read);
+    if memory > RESPONSE_MEMORY_MAX {
+        return Err(format!(
+            "the response of {} bytes would take {memory} bytes of memory, more than {RESPONSE_MEMORY_MAX}",
+            read.len()
+        ));
     }
     Ok(read.freeze())
 }
