@@ -38,9 +38,13 @@ pub struct UserInfo {
 }
 
 impl UserInfo {
-    /// Returns an authenticated user and adds [`SYSTEM_AUTHENTICATED`] to its groups.
+    /// Returns an authenticated user and adds [`SYSTEM_AUTHENTICATED`] to its groups. As upstream, does not add it to
+    /// [`SYSTEM_ANONYMOUS`] and to a member of [`SYSTEM_UNAUTHENTICATED`]: front proxies also forward the requests of
+    /// unauthenticated users.
     pub fn authenticated(name: String, uid: String, mut groups: Vec<String>) -> Self {
-        if !groups.iter().any(|group| group == SYSTEM_AUTHENTICATED) {
+        let is_decisive =
+            |group: &str| [SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED].contains(&group);
+        if name != SYSTEM_ANONYMOUS && !groups.iter().any(|group| is_decisive(group)) {
             groups.push(SYSTEM_AUTHENTICATED.to_owned());
         }
         Self {
@@ -91,5 +95,16 @@ mod tests {
         assert_eq!(user.groups, groups);
         let user = UserInfo::authenticated("jane".into(), String::new(), vec!["dev".into()]);
         assert_eq!(user.groups, ["dev", "system:authenticated"]);
+    }
+
+    #[test]
+    fn system_authenticated_is_not_added_to_unauthenticated_users() {
+        let groups = vec!["system:unauthenticated".to_owned()];
+        for name in ["system:anonymous", "jane"] {
+            let user = UserInfo::authenticated(name.into(), String::new(), groups.clone());
+            assert_eq!(user.groups, groups, "{name}");
+        }
+        let user = UserInfo::authenticated("system:anonymous".into(), String::new(), Vec::new());
+        assert_eq!(user.groups, Vec::<String>::new());
     }
 }

@@ -200,6 +200,14 @@ mod tests {
                 assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
                 assert_eq!(user.extra["acme.com/scope"], ["a"]);
             }
+            if expected {
+                let mut forwarded = HeaderMap::new();
+                forwarded.append("x-user", "system:anonymous".parse().unwrap());
+                forwarded.append("x-remote-group", "system:unauthenticated".parse().unwrap());
+                let found = proxy.authenticate(&peer, &mut forwarded, seconds);
+                let (anonymous, _) = found.unwrap();
+                assert_eq!(anonymous.groups, ["system:unauthenticated"]);
+            }
             let without = proxy.authenticate(&peer, &mut HeaderMap::new(), seconds);
             assert_eq!(without, None);
             let absent = proxy.authenticate(&PeerCertificate::Absent, &mut sent(), seconds);
