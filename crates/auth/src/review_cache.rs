@@ -74,7 +74,25 @@ impl<R: Clone> ReviewCache<R> {
         F: Future<Output = (R, Instant)>,
     {
         let entry = self.entry(key);
-        entry.get_or_init(compute).await.0.clone()
+        let (response, until) = entry.get_or_init(compute).await;
+        if *until <= Instant::now() {
+            self.remove(key, &entry);
+        }
+        response.clone()
+    }
+
+    /// Removes `entry` if it is still the one of `key`: clients may choose the size of a response that is valid no longer.
+    fn remove(&self, key: ReviewKey, entry: &Entry<R>) {
+        let mut generations = self.generations.lock();
+        let Generations { recent, old } = &mut *generations;
+        for entries in [recent, old] {
+            if entries
+                .get(&key)
+                .is_some_and(|present| Arc::ptr_eq(present, entry))
+            {
+                entries.remove(&key);
+            }
+        }
     }
 
     fn entry(&self, key: ReviewKey) -> Entry<R> {
@@ -156,6 +174,22 @@ mod tests {
         assert!(ended.is_err());
         let response = cache.get_or_compute(key("a"), || async { (1, Instant::now()) });
         assert_eq!(response.await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn responses_that_are_not_valid_later_are_not_stored() {
+        let cache = ReviewCache::new(RESPONSES_MAX);
+        for number in 0..RESPONSES_MAX {
+            let compute = || async { (number, Instant::now()) };
+            assert_eq!(
+                cache
+                    .get_or_compute(key(&number.to_string()), compute)
+                    .await,
+                number
+            );
+        }
+        let generations = cache.generations.lock();
+        assert_eq!((generations.recent.len(), generations.old.len()), (0, 0));
     }
 
     #[tokio::test]
