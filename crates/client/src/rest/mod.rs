@@ -63,6 +63,9 @@ const RESPONSE_BYTES_MAX: usize = 1 << 30;
 /// The maximum number of bytes read of a failure's body.
 const FAILURE_BYTES_MAX: usize = 1 << 20;
 
+/// The maximum size of a review: the user of a token, or a decision. Reviews are cached.
+const REVIEW_BYTES_MAX: usize = 1 << 20;
+
 /// A client of one server. Clones share its connections, which end with the last clone and the last
 /// watch.
 ///
@@ -155,7 +158,9 @@ impl Body {
             if whole.len() + piece.len() > bytes_max {
                 return Err(RestError::InvalidResponse {
                     server: self.client.shared.server.clone(),
-                    detail: format!("the response is larger than {bytes_max} bytes: use pages"),
+                    detail: format!(
+                        "the response is larger than {bytes_max} bytes (a list can be requested in pages)"
+                    ),
                 });
             }
             whole.extend_from_slice(&piece);
@@ -226,10 +231,12 @@ impl RestClient {
     /// As [`Self::post`], and decodes the JSON of the response.
     ///
     /// # Errors
-    /// As [`Self::post`], or the response is no such JSON or is too large.
+    /// As [`Self::post`], or the response is no such JSON or is larger than 1 MiB.
     pub async fn post_json<T: DeserializeOwned>(&self, body: Bytes) -> Result<T, RestError> {
         let path = self.webhook_path();
-        self.fetch_json(Self::webhook_call(&path, body)).await
+        let call = Self::webhook_call(&path, body);
+        let body = self.fetch_at_most(call, REVIEW_BYTES_MAX).await?;
+        serde_json::from_slice(&body).map_err(|error| self.unreadable(&error))
     }
 
     fn webhook_path(&self) -> Path {
@@ -256,9 +263,13 @@ impl RestClient {
 
     /// Sends a request and returns the complete body.
     pub(crate) async fn fetch(&self, call: Call<'_>) -> Result<Bytes, RestError> {
+        self.fetch_at_most(call, RESPONSE_BYTES_MAX).await
+    }
+
+    async fn fetch_at_most(&self, call: Call<'_>, bytes_max: usize) -> Result<Bytes, RestError> {
         let deadline = Instant::now() + self.shared.timeout;
         let body = self.open_until(call, deadline).await?;
-        let whole = timeout_at(deadline, body.whole(RESPONSE_BYTES_MAX)).await;
+        let whole = timeout_at(deadline, body.whole(bytes_max)).await;
         whole.map_err(|_| self.late())?
     }
 

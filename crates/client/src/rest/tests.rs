@@ -456,3 +456,15 @@ async fn a_post_is_sent_to_the_url_of_the_server() {
         "application/json"
     );
 }
+
+#[tokio::test]
+async fn a_review_of_more_than_a_mebibyte_is_an_error() {
+    let review = |bytes: usize| Reply::new(200, format!("{:?}", "x".repeat(bytes - 2)));
+    let fake = Fake::start([review(1 << 20), review((1 << 20) + 1)]).await;
+    let client = fake.client();
+    let largest: String = client.post_json(Bytes::from("{}")).await.unwrap();
+    assert_eq!(largest.len(), (1 << 20) - 2);
+    let error = client.post_json::<String>(Bytes::from("{}")).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("1048576"), "{error}");
+}
