@@ -314,7 +314,7 @@ async fn default_objects_exist_at_the_first_start() {
             "{precedences:?}"
         );
     }
-    assert_eq!(precedences.len(), 13);
+    assert_eq!(precedences.len(), 11);
     let cluster = Cluster(&server);
     let exempt = cluster.get(&format!("{SCHEMAS}/exempt")).await.ok(200);
     let annotations = &exempt["metadata"]["annotations"];

@@ -65,34 +65,17 @@ pub fn default_schemas() -> Vec<DefaultObject> {
         groups.map(group).to_vec()
     };
     let nodes = || vec![group("system:nodes")];
-    let leases = || {
-        resources(
-            &LEADER_VERBS,
-            &["coordination.k8s.io"],
-            &["leases"],
-            "*",
-            false,
-        )
-    };
-    let locks = |namespace: &str| {
-        let rule = resources(
-            &LEADER_VERBS,
-            &[""],
-            &["endpoints", "configmaps"],
-            namespace,
-            false,
-        );
-        vec![rule, leases()]
-    };
+    let leader_verbs = ["get", "create", "update"];
+    let leases = resources(
+        &leader_verbs,
+        &["coordination.k8s.io"],
+        &["leases"],
+        "*",
+        false,
+    );
     let node_rules = vec![
         resources(&["*"], &[""], &["nodes", "nodes/status"], "*", true),
         resources(&["*"], &["coordination.k8s.io"], &["leases"], "*", false),
-    ];
-    let endpoints = vec![resources(&LEADER_VERBS, &[""], &["endpoints"], "*", false)];
-    let endpoints_controllers = vec![
-        manager.clone(),
-        in_system("endpoint-controller"),
-        in_system("endpointslicemirroring-controller"),
     ];
     let leaders = vec![manager.clone(), scheduler.clone(), in_system("*")];
     let by_user = Some("ByUser");
@@ -119,21 +102,7 @@ pub fn default_schemas() -> Vec<DefaultObject> {
             "leader-election",
             100,
             by_user,
-            of(leaders, locks("kube-system")),
-        ),
-        schema(
-            "endpoint-controller",
-            "workload-high",
-            150,
-            by_user,
-            of(endpoints_controllers, endpoints),
-        ),
-        schema(
-            "workload-leader-election",
-            "leader-election",
-            200,
-            by_user,
-            of(vec![in_system("*")], locks("*")),
+            of(leaders, vec![leases]),
         ),
         schema(
             "system-node-high",
@@ -185,8 +154,6 @@ pub fn default_schemas() -> Vec<DefaultObject> {
         .chain(suggested)
         .collect()
 }
-
-const LEADER_VERBS: [&str; 3] = ["get", "create", "update"];
 
 fn object(name: &'static str, spec: Value) -> DefaultObject {
     DefaultObject {

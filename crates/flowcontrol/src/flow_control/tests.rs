@@ -107,7 +107,7 @@ async fn default_objects_classify_as_in_kube_apiserver() {
         manager,
         &[all],
         "update - endpoints n",
-        "endpoint-controller workload-high",
+        "kube-controller-manager workload-high",
     );
     check(
         manager,
