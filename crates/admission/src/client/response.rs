@@ -14,7 +14,7 @@ use watchet_schema::memory_of_json;
 pub const RESPONSE_BYTES_MAX: usize = 16 << 20;
 
 /// The maximum memory in bytes that a response may take when it is decoded, by the estimate of
-/// [`memory_of_json`](watchet_schema::memory_of_json). Responses of empty objects take 100 times their size.
+/// [`memory_of_json`]. Responses of empty objects take 100 times their size.
 pub const RESPONSE_MEMORY_MAX: usize = 64 << 20;
 
 /// The maximum number of bytes of a body that is not a `Status` in the error.
