@@ -1,8 +1,9 @@
 //! The servers that scripts run against: one in the process of the test, over any back end, or the program as a process.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use watchet_test_util::watch_script::WriteRequest;
 
@@ -93,7 +94,7 @@ impl Host {
         match self {
             // There is no other writer.
             Self::InProcess { site, .. } => site.revision().await,
-            // The program writes at its start, concurrently with the script.
+            // The program can have other writers, so the current revision can be a later one.
             Self::Program { .. } => {
                 let path = format!(
                     "{collection}?watch=1&resourceVersion={before}&fieldSelector=metadata.name%3D{name}"
@@ -179,13 +180,22 @@ impl Host {
 }
 
 async fn start(directory: &tempfile::TempDir) -> Server {
-    // Without controllers, which would also write.
+    // Without what would also write during a script: controllers, default roles and default flow schemas.
     let args = [
         "--secure-port=0",
         "--insecure-port=auto",
+        "--authorization-mode=AlwaysAllow",
+        "--enable-priority-and-fairness=false",
         "--watch-cache-consistency-check-interval=2s",
         "--controllers=-garbage-collector-controller",
         "--disable-admission-plugins=ServiceAccount",
     ];
-    Server::start_exactly(directory.path(), &args).await
+    let server = Server::start_exactly(directory.path(), &args).await;
+    // Written last, after the server is ready.
+    let service = "/api/v1/namespaces/default/services/kubernetes";
+    let mut wire = Wire::plain(server.insecure(), Protocol::Http1).await;
+    while wire.get(service).await.status == StatusCode::NOT_FOUND {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server
 }
