@@ -1,4 +1,4 @@
-//! `WebhookAuthenticator`: asks a program about tokens, by a `TokenReview` of `authentication.k8s.io`, with the retries of
+//! `WebhookAuthenticator`: authenticates tokens by sending a `TokenReview` of `authentication.k8s.io`, with the retries of
 //! [upstream](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/plugin/pkg/authenticator/token/webhook/webhook.go).
 //! Definite responses are cached, errors are not.
 

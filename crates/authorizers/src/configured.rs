@@ -1,4 +1,4 @@
-//! `ConfiguredAuthorizer`: asks the authorizers of a configuration in their order; the configuration can be replaced.
+//! `ConfiguredAuthorizer`: consults the authorizers of a configuration in order; the configuration can be replaced.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,14 +19,14 @@ use watchet_tasks::Tasks;
 pub struct AuthorizerLink {
     /// The authorizer.
     pub authorizer: Arc<dyn Authorizer>,
-    /// Its decisions.
+    /// Counts its decisions.
     pub metrics: Arc<AuthorizerMetrics>,
-    /// How often open watches are authorized again because another program decides; `None` if this process decides, and
-    /// notifies changes.
+    /// How often open watches are authorized again, if another program decides. `None` if this process decides: it
+    /// notifies subscribers of changes.
     pub recheck_interval: Option<Duration>,
 }
 
-/// Allows everything to the group `system:masters`; otherwise asks authorizers in their order until one allows or denies.
+/// Allows everything to the group `system:masters`; otherwise consults authorizers in order until one allows or denies.
 /// Without authorizers nothing else is allowed.
 ///
 /// Watches are authorized again when the configuration is replaced, and regularly if another program decides.

@@ -1,8 +1,8 @@
 //! Authorization by configuration.
 //!
-//! - [`AuthorizationConfiguration`]: which authorizers are asked, and in which order; `--authorization-config`.
-//! - [`ConfiguredAuthorizer`]: asks them. The configuration can change while requests are authorized.
-//! - [`WebhookAuthorizer`]: one of them; asks another program, and caches its responses.
+//! - [`AuthorizationConfiguration`]: which authorizers are consulted, and in which order; `--authorization-config`.
+//! - [`ConfiguredAuthorizer`]: consults them. The configuration can change while requests are authorized.
+//! - [`WebhookAuthorizer`]: one of them; calls another program, and caches its responses.
 //!
 //! ```
 //! use watchet_authorizers::AuthorizationConfiguration;

@@ -1,4 +1,4 @@
-//! `MatchConditions`: expressions in CEL that decide whether a webhook is asked about a request.
+//! `MatchConditions`: expressions in CEL that decide whether a webhook is called for a request.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `SubjectAccessReview`: what a webhook is asked, and what it responds.
+//! `SubjectAccessReview`: the request to a webhook, and its response.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! `WebhookAuthorizer`: asks a program about requests, by a `SubjectAccessReview` of `authorization.k8s.io`, with the
+//! `WebhookAuthorizer`: authorizes requests by sending a `SubjectAccessReview` of `authorization.k8s.io`, with the
 //! cache and the retries of
 //! [upstream](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/plugin/pkg/authorizer/webhook/webhook.go).
 
@@ -35,7 +35,7 @@ pub enum FailurePolicy {
     Deny,
 }
 
-/// When a webhook is asked, and what its responses mean.
+/// When a webhook is called, and how its responses are interpreted.
 #[derive(Debug, Clone)]
 pub struct WebhookSettings {
     /// The version of the reviews.
@@ -46,7 +46,7 @@ pub struct WebhookSettings {
     pub unauthorized_ttl: Duration,
     /// What a request gets if the webhook fails.
     pub failure_policy: FailurePolicy,
-    /// The requests about which it is asked.
+    /// The requests for which it is called.
     pub match_conditions: MatchConditions,
 }
 

@@ -16,10 +16,10 @@ use crate::configuration::EncryptionConfiguration;
 use crate::kms::KmsProvider;
 use crate::transformer::{Provider, Transformer, providers};
 
-/// How often a healthy plugin is asked for its status, as upstream.
+/// The interval between status requests to a healthy KMS plugin, as upstream.
 #[cfg(feature = "kms")]
 const PROBE_INTERVAL: Duration = Duration::from_mins(1);
-/// How often a plugin that is not healthy is asked.
+/// The interval between status requests to an unhealthy KMS plugin.
 #[cfg(feature = "kms")]
 const FAILED_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -57,7 +57,7 @@ impl Encryption {
     /// Returns the encryption with `configuration`. `key_prefix` is what the store's keys begin with: values of a
     /// server with another prefix cannot be decrypted. Must be called within a tokio runtime.
     ///
-    /// KMS plugins are asked for their status. If they do not respond, they are asked again by [`Self::maintain`];
+    /// Requests the status of the KMS plugins. If they do not respond, the request is repeated by [`Self::maintain`];
     /// until then values that they encrypted cannot be read or written.
     ///
     /// # Errors

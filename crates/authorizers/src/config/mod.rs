@@ -1,5 +1,5 @@
-//! `AuthorizationConfiguration` of `apiserver.config.k8s.io`: the authorizers, in the order in which they are asked. Unknown
-//! fields are errors, as upstream. The versions have the same fields.
+//! `AuthorizationConfiguration` of `apiserver.config.k8s.io`: the authorizers, in the order in which they are consulted.
+//! Unknown fields are errors, as upstream. The versions have the same fields.
 
 #[cfg(test)]
 mod tests;
@@ -79,7 +79,7 @@ pub struct AuthorizationConfiguration {
     /// Not validated.
     #[serde(default)]
     pub kind: String,
-    /// The authorizers, in the order in which they are asked.
+    /// The authorizers, in the order in which they are consulted.
     #[serde(default, deserialize_with = "or_default")]
     pub authorizers: Vec<AuthorizerConfiguration>,
 }
@@ -127,7 +127,7 @@ pub struct WebhookConfiguration {
     /// Where the webhook is.
     #[serde(deserialize_with = "or_default")]
     pub connection_info: ConnectionInfo,
-    /// Conditions that a request must meet; the webhook is not asked about others.
+    /// Conditions that a request must meet; the webhook is not called for others.
     #[serde(deserialize_with = "or_default")]
     pub match_conditions: Vec<MatchCondition>,
 }

@@ -26,7 +26,7 @@ const KUBECONFIG_FILE: &str = "KubeConfigFile";
 /// A valid configuration, with its compiled expressions.
 #[derive(Debug, Clone)]
 pub struct ValidConfiguration {
-    /// The authorizers, in the order in which they are asked.
+    /// The authorizers, in the order in which they are consulted.
     pub authorizers: Vec<ValidAuthorizer>,
 }
 
@@ -46,7 +46,7 @@ pub struct ValidWebhook {
     pub kubeconfig: PathBuf,
     /// The time limit of a request.
     pub timeout: Duration,
-    /// When it is asked, and what its responses mean.
+    /// When it is called, and how its responses are interpreted.
     pub settings: WebhookSettings,
 }
 
