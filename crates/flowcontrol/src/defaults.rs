@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::objects::{FlowSchema, PriorityLevelConfiguration};
+use crate::objects::{EXEMPT, FlowSchema, PriorityLevelConfiguration};
 
 /// The annotation of objects whose spec the server keeps at its default: `true`, or `false` for those that users maintain.
 pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
@@ -219,6 +219,33 @@ fn schema(
         spec["distinguisherMethod"] = json!({"type": kind});
     }
     object(name, spec)
+}
+
+impl FlowSchema {
+    /// Returns whether a schema of this name may have the spec of `schema`: that of a mandatory schema is fixed. `None` is an
+    /// object that does not parse.
+    pub fn allows_spec(name: &str, schema: Option<&Self>) -> bool {
+        let mut mandatory = mandatory_schemas();
+        let fixed = mandatory.find(|mandatory| mandatory.name() == name);
+        fixed.is_none_or(|fixed| schema.is_some_and(|schema| schema.spec == fixed.spec))
+    }
+}
+
+impl PriorityLevelConfiguration {
+    /// Returns whether a level of this name may have the spec of `level`: that of a mandatory level is fixed, except for the
+    /// member `exempt` of the level `exempt`. `None` is an object that does not parse.
+    pub fn allows_spec(name: &str, level: Option<&Self>) -> bool {
+        let mut mandatory = mandatory_levels();
+        let Some(mut fixed) = mandatory.find(|mandatory| mandatory.name() == name) else {
+            return true;
+        };
+        level.is_some_and(|level| {
+            if name == EXEMPT {
+                fixed.spec.exempt.clone_from(&level.spec.exempt);
+            }
+            level.spec == fixed.spec
+        })
+    }
 }
 
 /// Returns the mandatory schemas, in the order of their precedence.

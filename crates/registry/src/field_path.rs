@@ -94,11 +94,11 @@ impl Causes {
     }
 
     /// Adds a value that is not one of those supported.
-    pub fn not_supported(&mut self, at: &Path<'_>, text: &str, supported: &[&str]) {
+    pub fn not_supported(&mut self, at: &Path<'_>, value: impl Into<Value>, supported: &[&str]) {
         let supported: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         let message = format!(
             "Unsupported value: {}: supported values: {}",
-            truncated_json(&text.into()),
+            truncated_json(&value.into()),
             supported.join(", ")
         );
         self.push_at("FieldValueNotSupported", at, message);

@@ -61,6 +61,7 @@ pub(super) fn update(
             ("", "pods") => pods::status_update(old, new, causes),
             ("", "nodes") => nodes::status(new, causes),
             ("" | "apps", _) => workloads::status(new, causes),
+            ("flowcontrol.apiserver.k8s.io", _) => flows::status(new, causes),
             _ => {}
         },
         Some("ephemeralcontainers" | "resize") => pods::pod(new, causes),

@@ -56,7 +56,11 @@ pub(super) fn pod_level_resources(
         let at = at.member(kind);
         for name in amounts.keys() {
             if !matches!(&**name, "cpu" | "memory") && !name.starts_with("hugepages-") {
-                causes.not_supported(&at.key(name), name, &["cpu", "hugepages-", "memory"]);
+                causes.not_supported(
+                    &at.key(name),
+                    name.as_str(),
+                    &["cpu", "hugepages-", "memory"],
+                );
                 continue;
             }
             let Some(own) = quantity(amounts, name) else {

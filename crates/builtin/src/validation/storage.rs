@@ -39,7 +39,7 @@ pub(super) fn volume(volume: &Fields, causes: &mut Causes) {
         Some(capacity) => {
             if !capacity.contains_key("storage") || capacity.len() > 1 {
                 let shown = Value::Object(capacity.clone()).to_string();
-                causes.not_supported(&at_capacity, &shown, &["storage"]);
+                causes.not_supported(&at_capacity, &*shown, &["storage"]);
             }
             for name in capacity.keys() {
                 resources::amount(capacity, name, &at_capacity.key(name), causes);

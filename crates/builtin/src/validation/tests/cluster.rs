@@ -1,4 +1,4 @@
-//! Tests of the validation of security contexts, pod-level resources, nodes, and API priority and fairness.
+//! Tests of the validation of security contexts, pod-level resources, nodes and classes of devices.
 
 use super::*;
 
@@ -141,67 +141,6 @@ fn a_class_of_devices_selects_by_expressions() {
         &[
             "spec.selectors[0].cel: Required value",
             "spec.selectors[1].cel.expression: Required value",
-        ],
-    );
-}
-
-#[test]
-fn flow_schemas_and_priority_levels_are_validated() {
-    let schema = |spec: Value| json!({"metadata": {"name": "f"}, "spec": spec});
-    check(
-        "flowschemas",
-        schema(json!({"matchingPrecedence": 1, "rules": [{}]})),
-        &[
-            "spec.matchingPrecedence: Invalid value: 1: only the schema named 'exempt' may have \
-             matchingPrecedence 1",
-            "spec.priorityLevelConfiguration.name: Required value: must reference a priority level",
-            "spec.rules[0].subjects: Required value: subjects must contain at least one value",
-            "spec.rules[0]: Required value: at least one of resourceRules and nonResourceRules has to \
-             be non-empty",
-        ],
-    );
-    let rule = json!({"subjects": [{"kind": "User", "user": {"name": "*"}}],
-        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]});
-    let fine = json!({"priorityLevelConfiguration": {"name": "p"}, "rules": [rule]});
-    check("flowschemas", schema(fine), &[]);
-    check(
-        "prioritylevelconfigurations",
-        json!({"metadata": {"name": "l"}, "spec": {"type": "Limited"}}),
-        &["spec.limited: Required value: must not be empty when type is Limited"],
-    );
-    let level = |limited: Value| json!({"metadata": {"name": "l"}, "spec": {"type": "Limited", "limited": limited}});
-    let queuing = |queues: i32, hand_size: i32, length: i32| {
-        let queuing = json!({"queues": queues, "handSize": hand_size, "queueLengthLimit": length});
-        level(json!({"limitResponse": {"type": "Queue", "queuing": queuing}}))
-    };
-    let at = "spec.limited.limitResponse.queuing";
-    let check_level = |level, expected: &[String]| {
-        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
-        check("prioritylevelconfigurations", level, &expected);
-    };
-    check_level(queuing(128, 6, 50), &[]);
-    check_level(
-        queuing(-1, 6, 50),
-        &[format!("{at}.queues: Invalid value: -1: must be positive")],
-    );
-    check_level(
-        queuing(4, 6, 50),
-        &[format!(
-            "{at}.handSize: Invalid value: 6: should not be greater than queues (4)"
-        )],
-    );
-    check_level(
-        queuing(1 << 20, 4, 50),
-        &[format!(
-            "{at}.handSize: Invalid value: 4: required entropy bits of deckSize 1048576 and handSize 4 should not be greater than 60"
-        )],
-    );
-    check_level(
-        level(json!({"lendablePercent": 101, "borrowingLimitPercent": -1, "limitResponse": {"type": "Reject", "queuing": {}}})),
-        &[
-            "spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive".to_owned(),
-            "spec.limited.borrowingLimitPercent: Invalid value: -1: if specified, must be a non-negative integer".to_owned(),
-            format!("{at}: Forbidden: must be nil if the type is Reject"),
         ],
     );
 }

@@ -1,5 +1,7 @@
 //! Tests of API Priority and Fairness with the real program: who waits, who is rejected, and the objects that decide it.
 
+mod validation;
+
 use std::sync::Arc;
 use std::time::Duration;
 
