@@ -15,6 +15,7 @@ use super::resource::Resource;
 use super::rules::Grace;
 use super::stored_form::Current;
 use super::target::{Deleted, Target};
+use super::unsafe_delete_authorization::authorize_unsafe_delete;
 use super::{metadata, namespaces, read};
 use watchet_api::{DeleteOptions, EventType, ListOptions, Object, PropagationPolicy, StatusCause};
 use watchet_cacher::ObjectList;
@@ -76,6 +77,7 @@ async fn run(
     let location = ObjectLocation::of(target)?;
     let resource = &target.resource;
     if options.ignore_store_read_error_with_cluster_breaking_potential {
+        authorize_unsafe_delete(registry, target, options).await?;
         return delete_corrupt(registry, &location).await;
     }
     let has_no_policy = options.propagation_policy.is_none() && options.orphan_dependents.is_none();

@@ -64,6 +64,7 @@ mod subresource;
 mod table;
 pub mod table_columns;
 mod target;
+mod unsafe_delete_authorization;
 mod update;
 mod verbs;
 mod version_converter;
