@@ -25,6 +25,7 @@ fn least(collection: &str) -> Value {
         }
         "jobs" => json!({"template": of(&pod)}),
         "certificatesigningrequests" => request("example.com/other"),
+        "resourceslices" => json!({"allNodes": true, "driver": "other", "pool": {"name": "p"}}),
         _ => return json!({}),
     };
     json!({ "spec": spec })

@@ -274,6 +274,7 @@ fn added_tolerations(old: &Fields, new: &Fields, at: &Path<'_>, causes: &mut Cau
 
 /// Validates an update of a pod's status.
 pub(super) fn status_update(old: &Fields, new: &Fields, causes: &mut Causes) {
+    pod_annotations::update(old, new, causes);
     let at = Path::Top("status");
     let restarts = object(old, "spec").map_or("", |spec| text(spec, "restartPolicy"));
     let (Some(before), Some(now)) = (object(old, "status"), object(new, "status")) else {
