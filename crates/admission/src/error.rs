@@ -50,11 +50,13 @@ pub enum AdmissionError {
     /// 403: the server has just started, and cannot read the configurations from storage.
     #[error("not yet ready to handle request")]
     NotReady,
-    /// 404: the namespace of the write does not exist.
-    #[error("namespaces {namespace:?} not found")]
-    NoNamespace {
-        /// The name of the namespace.
-        namespace: String,
+    /// 404: an object that the write needs does not exist.
+    #[error("{resource} {name:?} not found")]
+    NotFound {
+        /// Plural.
+        resource: &'static str,
+        /// The name of the object.
+        name: String,
     },
     /// 422: a plugin found the object invalid.
     #[error("{}", Status::invalid(.group, .kind, .name, .causes).message)]
@@ -119,8 +121,8 @@ impl AdmissionError {
             Self::Unavailable(_) => Status::failure(500, "ServerTimeout", text),
             Self::NotReady => Status::failure(403, "Forbidden", text),
             Self::Failed(_) => Status::failure(500, "", text),
-            Self::NoNamespace { namespace } => {
-                Status::failure(404, "NotFound", text).with_details(about("namespaces", namespace))
+            Self::NotFound { resource, name } => {
+                Status::failure(404, "NotFound", text).with_details(about(resource, name))
             }
             Self::Internal(why) => {
                 Status::failure(500, "InternalError", text).with_details(StatusDetails {

@@ -131,8 +131,9 @@ impl Matcher {
     ) -> Result<&Value, AdmissionError> {
         if self.namespace.is_none() {
             let found = cluster.namespace(write.namespace).await?;
-            self.namespace = Some(found.ok_or_else(|| AdmissionError::NoNamespace {
-                namespace: write.namespace.to_owned(),
+            self.namespace = Some(found.ok_or_else(|| AdmissionError::NotFound {
+                resource: "namespaces",
+                name: write.namespace.to_owned(),
             })?);
         }
         Ok(self.namespace.as_ref().expect("it was found just now"))

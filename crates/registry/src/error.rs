@@ -147,9 +147,9 @@ impl From<AdmissionError> for ApiError {
                 detail: why,
                 causes,
             },
-            AdmissionError::NoNamespace { namespace } => Self::NotFound {
-                resource: "namespaces".to_owned(),
-                name: namespace,
+            AdmissionError::NotFound { resource, name } => Self::NotFound {
+                resource: resource.to_owned(),
+                name,
             },
             AdmissionError::Unavailable(unavailable) => match unavailable {
                 Unavailable::Storage(detail) => Self::Storage(StorageError::Unavailable(detail)),

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
-use x509_parser::x509::X509Name;
+use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
@@ -147,25 +147,31 @@ impl AdmissionPlugin for CertificateSubjectRestriction {
 /// Returns the organizations in the subject of a certificate signing request, which is PEM in base64.
 fn organizations(request: &Value) -> Result<Vec<String>, String> {
     with_subject(request, |subject| {
-        let organizations = subject.iter_organization();
-        let texts = organizations.filter_map(|attribute| attribute.as_str().ok());
-        texts.map(str::to_owned).collect()
+        subject.iter_organization().map(text).collect()
     })
 }
 
-/// Returns the common name in the subject of a certificate signing request, which is PEM in base64; empty if it has none.
+/// Returns the common name in the subject of a certificate signing request, which is PEM in base64; empty if it has none. Of
+/// several it is the last one, as in Go, because that is the user name of the certificate's owner.
 ///
 /// # Errors
-/// It is not one.
+/// It is not one, or the name is not a text.
 pub(super) fn common_name(request: &Value) -> Result<String, String> {
     with_subject(request, |subject| {
-        let mut names = subject.iter_common_name();
-        let name = names.next().and_then(|attribute| attribute.as_str().ok());
-        name.unwrap_or_default().to_owned()
+        let name = subject.iter_common_name().last();
+        name.map_or(Ok(String::new()), text)
     })
 }
 
-fn with_subject<T>(request: &Value, read: impl FnOnce(&X509Name<'_>) -> T) -> Result<T, String> {
+fn text(attribute: &AttributeTypeAndValue<'_>) -> Result<String, String> {
+    let text = attribute.as_str().map(str::to_owned);
+    text.map_err(|error| format!("an attribute of the subject is not a text: {error}"))
+}
+
+fn with_subject<T>(
+    request: &Value,
+    read: impl FnOnce(&X509Name<'_>) -> Result<T, String>,
+) -> Result<T, String> {
     let pem = STANDARD.decode(request.as_str().unwrap_or_default());
     let pem = pem.map_err(|error| error.to_string())?;
     let block = Pem::iter_from_buffer(&pem).next().and_then(Result::ok);
@@ -173,7 +179,7 @@ fn with_subject<T>(request: &Value, read: impl FnOnce(&X509Name<'_>) -> T) -> Re
     let block = block.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
     let parsed = X509CertificationRequest::from_der(&block.contents);
     let (_, request) = parsed.map_err(|error| error.to_string())?;
-    Ok(read(&request.certification_request_info.subject))
+    read(&request.certification_request_info.subject)
 }
 
 #[cfg(test)]

@@ -79,8 +79,9 @@ async fn check(
         return Ok(());
     }
     match cluster.namespace_state(namespace).await? {
-        NamespaceState::Absent => Err(AdmissionError::NoNamespace {
-            namespace: namespace.to_owned(),
+        NamespaceState::Absent => Err(AdmissionError::NotFound {
+            resource: "namespaces",
+            name: namespace.to_owned(),
         }),
         NamespaceState::Terminating if attributes.operation == Operation::Create => {
             let cause = StatusCause {

@@ -1,24 +1,24 @@
 //! NodeRestriction: limits what kubelets write. The authorization mode Node decides by the resource and the name; this
 //! plugin by the content.
 
-use std::collections::BTreeSet;
+mod of_node;
+mod pods;
+mod tokens;
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::super::cluster::{Cluster, GroupResource};
+use super::super::cluster::Cluster;
 use super::super::error::AdmissionError;
 use super::super::request::{AdmissionRequest, Operation, Request};
 use super::certificates::common_name;
 use super::object::{list, name_of};
 use super::plugin::AdmissionPlugin;
-use watchet_auth::node::{kinds_referenced_by_pod, node_of};
+use of_node::{OfNode, changed_keys};
+use watchet_auth::node::node_of;
 
 /// The namespace of the leases of nodes.
 const LEASES: &str = "kube-node-lease";
-
-/// The annotation of a mirror pod.
-const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 
 /// The labels of Kubernetes that a kubelet may set on its node.
 const KUBELET_LABELS: &[&str] = &[
@@ -99,13 +99,6 @@ impl AdmissionPlugin for NodeRestriction {
     }
 }
 
-/// A write of a node.
-struct OfNode<'a> {
-    node: &'a str,
-    cluster: &'a dyn Cluster,
-    request: &'a AdmissionRequest<'a>,
-}
-
 impl OfNode<'_> {
     async fn check(&self) -> Result<(), AdmissionError> {
         let request = self.request;
@@ -145,10 +138,6 @@ impl OfNode<'_> {
         }
     }
 
-    fn refuse(&self, why: impl Into<String>) -> Result<(), AdmissionError> {
-        Err(self.request.forbidden(why))
-    }
-
     fn is_own_name(&self, why: &str) -> Result<(), AdmissionError> {
         let name = match self.request.operation {
             Operation::Create => name_of(&self.request.object),
@@ -157,147 +146,6 @@ impl OfNode<'_> {
         match name == self.node {
             true => Ok(()),
             false => self.refuse(why),
-        }
-    }
-
-    /// Returns a pod in the namespace of the request.
-    async fn stored_pod(&self, name: &str) -> Result<Value, AdmissionError> {
-        const PODS: GroupResource<'static> = GroupResource::new("", "pods");
-        let namespace = self.request.namespace;
-        let found = self.cluster.object_or_latest(PODS, namespace, name).await?;
-        found.ok_or_else(|| self.request.forbidden(format!("pods {name:?} not found")))
-    }
-
-    async fn is_own_pod(&self, why: &str) -> Result<(), AdmissionError> {
-        let name = match self.request.name {
-            "" => name_of(&self.request.object),
-            name => name,
-        };
-        let pod = self.stored_pod(name).await?;
-        match pod["spec"]["nodeName"] == self.node {
-            true => Ok(()),
-            false => self.refuse(why),
-        }
-    }
-
-    async fn pod(&self) -> Result<(), AdmissionError> {
-        let node = self.node;
-        match self.request.operation {
-            Operation::Create => self.new_pod().await,
-            Operation::Delete => {
-                let why =
-                    format!("node {node:?} can only delete pods with spec.nodeName set to itself");
-                match self.request.old_object["spec"]["nodeName"] == node {
-                    true => Ok(()),
-                    false => self.refuse(why),
-                }
-            }
-            operation => self.refuse(format!(
-                "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
-                operation.as_str()
-            )),
-        }
-    }
-
-    /// A node may create mirror pods, which it owns, and which refer to nothing: the node could read what they refer to.
-    async fn new_pod(&self) -> Result<(), AdmissionError> {
-        let (node, pod) = (self.node, &self.request.object);
-        if pod["metadata"]["annotations"].get(MIRROR_POD).is_none() {
-            return self.refuse(format!(
-                "pod does not have {MIRROR_POD:?} annotation, node {node:?} can only create mirror pods"
-            ));
-        }
-        if pod["spec"]["nodeName"] != node {
-            return self.refuse(format!(
-                "node {node:?} can only create pods with spec.nodeName set to itself"
-            ));
-        }
-        self.owner(list(&pod["metadata"]["ownerReferences"]))
-            .await?;
-        let kinds = kinds_referenced_by_pod(pod);
-        for (kind, words) in [
-            ("serviceaccounts", "a service account"),
-            ("secrets", "secrets"),
-            ("configmaps", "configmaps"),
-            ("clustertrustbundles", "clustertrustbundles"),
-            ("persistentvolumeclaims", "persistentvolumeclaims"),
-            ("resourceclaims", "resourceclaims"),
-        ] {
-            if kinds.contains(kind) {
-                return self.refuse(format!(
-                    "node {node:?} can not create pods that reference {words}"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    async fn owner(&self, owners: &[Value]) -> Result<(), AdmissionError> {
-        const NODES: GroupResource<'static> = GroupResource::new("", "nodes");
-        let node = self.node;
-        let can_only = |what: &str| {
-            self.refuse(format!(
-                "node {node:?} can only create pods with {what} owner reference set to itself"
-            ))
-        };
-        let owner = match owners {
-            [owner] => owner,
-            [] => return can_only("an"),
-            _ => return can_only("a single"),
-        };
-        if owner["apiVersion"] != "v1" || owner["kind"] != "Node" || owner["name"] != node {
-            return can_only("an");
-        }
-        if owner["controller"] != true {
-            return can_only("a controller");
-        }
-        if owner["blockOwnerDeletion"] == true {
-            return self.refuse(format!(
-                "node {node:?} must not set blockOwnerDeletion on an owner reference"
-            ));
-        }
-        let found = self.cluster.object_or_latest(NODES, "", node).await?;
-        let Some(found) = found else {
-            return self.refuse(format!("nodes {node:?} not found"));
-        };
-        let uid = |uid: &Value| uid.as_str().unwrap_or_default().to_owned();
-        let (given, actual) = (uid(&owner["uid"]), uid(&found["metadata"]["uid"]));
-        match given == actual {
-            true => Ok(()),
-            false => self.refuse(format!(
-                "node {node} UID mismatch: expected {given} got {actual}"
-            )),
-        }
-    }
-
-    fn pod_status(&self) -> Result<(), AdmissionError> {
-        let (node, request) = (self.node, self.request);
-        if request.operation != Operation::Update {
-            return self.refuse(format!(
-                "unexpected operation {:?}",
-                request.operation.as_str()
-            ));
-        }
-        let (old, new) = (&request.old_object, &request.object);
-        if old["spec"]["nodeName"] != node {
-            return self.refuse(format!(
-                "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
-            ));
-        }
-        if !changed_keys(&old["metadata"]["labels"], &new["metadata"]["labels"]).is_empty() {
-            return self.refuse(format!(
-                "node {node:?} cannot update labels through pod status"
-            ));
-        }
-        let claims = |pod: &Value| {
-            let names = ["resourceClaimStatuses", "extendedResourceClaimStatus"];
-            names.map(|name| pod["status"][name].clone())
-        };
-        match claims(old) == claims(new) {
-            true => Ok(()),
-            false => self.refuse(format!(
-                "node {node:?} cannot update resource claim statues"
-            )),
         }
     }
 
@@ -368,37 +216,20 @@ impl OfNode<'_> {
                 if list(taints) != list(&old["spec"]["taints"]) {
                     return self.refuse(format!("node {node:?} is not allowed to modify taints"));
                 }
+                // The garbage collector would delete a node with an owner that does not exist, and the kubelet could
+                // register it again with other taints and labels.
+                let owners = |node: &Value| list(&node["metadata"]["ownerReferences"]).to_vec();
+                if owners(new) != owners(old) {
+                    return self.refuse(format!(
+                        "node {node:?} is not allowed to modify ownerReferences"
+                    ));
+                }
                 match forbidden.is_empty() {
                     true => Ok(()),
                     false => self.refuse(format!("is not allowed to modify labels: {forbidden}")),
                 }
             }
             _ => Ok(()),
-        }
-    }
-
-    /// A node may create tokens for its pods only.
-    async fn token(&self) -> Result<(), AdmissionError> {
-        let bound = &self.request.object["spec"]["boundObjectRef"];
-        let text = |member: &str| bound[member].as_str().unwrap_or_default();
-        if text("apiVersion") != "v1" || text("kind") != "Pod" || text("name").is_empty() {
-            return self.refuse("node requested token not bound to a pod");
-        }
-        let uid = text("uid");
-        if uid.is_empty() {
-            return self.refuse("node requested token with a pod binding without a uid");
-        }
-        let pod = self.stored_pod(text("name")).await?;
-        if pod["metadata"]["uid"] != uid {
-            return self.refuse(format!(
-                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
-            ));
-        }
-        match pod["spec"]["nodeName"] == self.node {
-            true => Ok(()),
-            false => {
-                self.refuse("node requested token bound to a pod scheduled on a different node")
-            }
         }
     }
 
@@ -436,17 +267,6 @@ fn remove(object: &mut Value, members: &[&str]) {
     if let Some(object) = object.as_object_mut() {
         object.retain(|name, _| !members.contains(&name.as_str()));
     }
-}
-
-/// Returns the keys of two maps whose values differ, sorted. Null is an empty map.
-fn changed_keys(old: &Value, new: &Value) -> BTreeSet<String> {
-    let none = Map::new();
-    let map = |value: &'_ Value| value.as_object().cloned().unwrap_or_else(|| none.clone());
-    let (old, new) = (map(old), map(new));
-    let keys = old.keys().chain(new.keys());
-    keys.filter(|key| old.get(*key) != new.get(*key))
-        .cloned()
-        .collect()
 }
 
 /// Returns true if a kubelet may set this label on its node.
