@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use slab::Slab;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::demand::Observed;
-use crate::fair_queues::{Arrival, Dispatched, Executing, FairQueues, LimitResponse, Place, Sizes};
+use crate::fair_queues::{
+    Arrival, Dispatched, Executing, FairQueues, LimitResponse, Place, QueueDump, Sizes,
+};
 use crate::retry_after::RetryAfter;
+use crate::tracked_requests::{Origin, TrackedRequest};
 use crate::work::Work;
 use watchet_metrics::{FlowMetrics, FlowRejection};
 
@@ -18,15 +22,46 @@ use watchet_metrics::{FlowMetrics, FlowRejection};
 #[derive(Debug)]
 pub(crate) struct Level {
     pub(crate) name: String,
-    queues: Mutex<FairQueues<Waiter>>,
+    state: Mutex<State>,
     /// The most seats that a request may get.
     seats_max: AtomicUsize,
     retry_after: Mutex<RetryAfter>,
 }
 
+/// The queues and the requests of a level.
+#[derive(Debug)]
+struct State {
+    queues: FairQueues<Waiter>,
+    /// Those that wait or run.
+    requests: Slab<TrackedRequest>,
+    totals: Totals,
+}
+
+/// The numbers of requests since the level exists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) dispatched: u64,
+    /// For any reason.
+    pub(crate) rejected: u64,
+    pub(crate) timed_out: u64,
+    pub(crate) cancelled: u64,
+}
+
+/// The state of a level at one moment.
+#[derive(Debug)]
+pub(crate) struct LevelDump {
+    pub(crate) sizes: Sizes,
+    pub(crate) totals: Totals,
+    pub(crate) queues: Vec<QueueDump<TrackedRequest>>,
+    /// The requests that run.
+    pub(crate) executing: Vec<TrackedRequest>,
+}
+
 /// What a dispatch needs of a waiting request.
 #[derive(Debug)]
 struct Waiter {
+    /// Its key among the requests of the level.
+    key: usize,
     /// Receives the seats, at most once. A closed one returns them.
     sender: oneshot::Sender<Seat>,
     flow: Arc<FlowMetrics>,
@@ -37,6 +72,8 @@ struct Waiter {
 #[derive(Debug)]
 pub struct Seat {
     level: Arc<Level>,
+    /// The key of the request among those of the level.
+    key: usize,
     flow: Arc<FlowMetrics>,
     executing: Executing,
     is_watch: bool,
@@ -60,8 +97,9 @@ struct Ticket {
 }
 
 /// The request for seats: its flow and its work.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct SeatRequest {
+    pub(crate) origin: Origin,
     pub(crate) hash: u64,
     pub(crate) work: Work,
     pub(crate) is_watch: bool,
@@ -71,7 +109,11 @@ impl Level {
     pub(crate) fn new(name: String) -> Arc<Self> {
         Arc::new(Self {
             name,
-            queues: Mutex::new(FairQueues::new(Instant::now(), LimitResponse::Reject)),
+            state: Mutex::new(State {
+                queues: FairQueues::new(Instant::now(), LimitResponse::Reject),
+                requests: Slab::new(),
+                totals: Totals::default(),
+            }),
             seats_max: AtomicUsize::new(1),
             retry_after: Mutex::default(),
         })
@@ -86,22 +128,42 @@ impl Level {
     ) {
         self.seats_max.store(seats_max, Ordering::Relaxed);
         let now = Instant::now();
-        let dispatched = self.queues.lock().configure(now, response, limit);
+        let dispatched = self
+            .state
+            .lock()
+            .dispatched_by(|queues| queues.configure(now, response, limit));
         self.start(dispatched);
     }
 
     pub(crate) fn take_demand(&self) -> Observed {
-        self.queues.lock().take_demand(Instant::now())
+        self.state.lock().queues.take_demand(Instant::now())
     }
 
     pub(crate) fn sizes(&self) -> Sizes {
-        self.queues.lock().sizes()
+        self.state.lock().queues.sizes()
     }
 
     /// Returns true if it has no requests.
     pub(crate) fn is_idle(&self) -> bool {
         let sizes = self.sizes();
         sizes.requests_waiting == 0 && sizes.requests_executing == 0
+    }
+
+    /// Returns the state of the queues and the requests.
+    pub(crate) fn dump(&self) -> LevelDump {
+        let state = self.state.lock();
+        let requests = state.requests.iter().map(|(_, request)| request);
+        LevelDump {
+            sizes: state.queues.sizes(),
+            totals: state.totals,
+            queues: state
+                .queues
+                .dump(|waiter| state.requests[waiter.key].clone()),
+            executing: requests
+                .filter(|request| request.started.is_some())
+                .cloned()
+                .collect(),
+        }
     }
 
     /// Waits at most until `deadline` for seats. Cancel safe: a request that is dropped leaves the queue.
@@ -139,25 +201,46 @@ impl Level {
         flow: &Arc<FlowMetrics>,
         request: SeatRequest,
     ) -> Result<Seat, Option<Ticket>> {
+        let mut state = self.state.lock();
+        let State {
+            queues,
+            requests,
+            totals,
+        } = &mut *state;
         let mut receiver = None;
+        let mut tracked = Some(TrackedRequest::new(request.origin, request.work));
         let waiter = || {
             let (sender, waiting) = oneshot::channel();
             receiver = Some(waiting);
             flow.waiting(request.work.seats as i64);
+            let tracked = tracked.take().expect("a request waits at most once");
             Waiter {
+                key: requests.insert(tracked),
                 sender,
                 flow: Arc::clone(flow),
                 is_watch: request.is_watch,
             }
         };
-        let (arrival, dispatched) =
-            self.queues
-                .lock()
-                .arrive(now, request.hash, request.work, waiter);
+        let (arrival, dispatched) = queues.arrive(now, request.hash, request.work, waiter);
+        let key = match (&arrival, tracked) {
+            (Arrival::Execute(executing), Some(mut tracked)) => {
+                totals.dispatched += 1;
+                tracked.start(executing.queue());
+                Some(requests.insert(tracked))
+            }
+            (Arrival::LimitReached | Arrival::QueueFull, _) => {
+                totals.rejected += 1;
+                None
+            }
+            _ => None,
+        };
+        state.mark(&dispatched);
+        drop(state);
         self.start(dispatched);
         match (arrival, receiver) {
             (Arrival::Execute(executing), _) => {
-                Ok(self.seat(Arc::clone(flow), executing, request.is_watch))
+                let key = key.expect("a request that runs is tracked");
+                Ok(self.seat(key, Arc::clone(flow), executing, request.is_watch))
             }
             (Arrival::Wait(place), Some(receiver)) => Err(Some(Ticket {
                 level: Arc::clone(self),
@@ -179,6 +262,7 @@ impl Level {
 
     fn seat(
         self: &Arc<Self>,
+        key: usize,
         flow: Arc<FlowMetrics>,
         executing: Executing,
         is_watch: bool,
@@ -186,6 +270,7 @@ impl Level {
         flow.executing(executing.seats() as i64);
         Seat {
             level: Arc::clone(self),
+            key,
             flow,
             executing,
             is_watch,
@@ -197,7 +282,7 @@ impl Level {
     fn start(self: &Arc<Self>, dispatched: Vec<Dispatched<Waiter>>) {
         for Dispatched { waiter, executing } in dispatched {
             waiter.flow.no_longer_waiting(executing.seats() as i64);
-            let seat = self.seat(waiter.flow, executing, waiter.is_watch);
+            let seat = self.seat(waiter.key, waiter.flow, executing, waiter.is_watch);
             // An error contains the seat, whose drop returns it.
             drop(waiter.sender.send(seat));
         }
@@ -211,6 +296,33 @@ impl Level {
     }
 }
 
+impl State {
+    /// Performs an operation that dispatches requests.
+    fn dispatched_by(
+        &mut self,
+        operation: impl FnOnce(&mut FairQueues<Waiter>) -> Vec<Dispatched<Waiter>>,
+    ) -> Vec<Dispatched<Waiter>> {
+        let dispatched = operation(&mut self.queues);
+        self.mark(&dispatched);
+        dispatched
+    }
+
+    /// Marks the dispatched requests as running.
+    fn mark(&mut self, dispatched: &[Dispatched<Waiter>]) {
+        for Dispatched { waiter, executing } in dispatched {
+            self.totals.dispatched += 1;
+            self.requests[waiter.key].start(executing.queue());
+        }
+    }
+}
+
+/// Why a request does not wait any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    TimeOut,
+    Cancelled,
+}
+
 impl Ticket {
     /// Returns the seats, or `None` at the deadline.
     async fn wait(&mut self, deadline: Instant) -> Option<Seat> {
@@ -218,7 +330,7 @@ impl Ticket {
         let seat = match received {
             Ok(seat) => seat.ok(),
             // It may have been dispatched at the same moment.
-            Err(_) if !self.leave() => self.receiver.try_recv().ok(),
+            Err(_) if !self.leave(Leave::TimeOut) => self.receiver.try_recv().ok(),
             Err(_) => None,
         };
         self.is_resolved = true;
@@ -226,11 +338,20 @@ impl Ticket {
     }
 
     /// Removes the request from its queue. False if it was dispatched.
-    fn leave(&self) -> bool {
-        let cancelled = self.level.queues.lock().cancel(Instant::now(), self.place);
+    fn leave(&self, reason: Leave) -> bool {
+        let mut state = self.level.state.lock();
+        let cancelled = state.queues.cancel(Instant::now(), self.place);
         let Some((waiter, seats, dispatched)) = cancelled else {
             return false;
         };
+        state.requests.remove(waiter.key);
+        state.totals.rejected += 1;
+        match reason {
+            Leave::TimeOut => state.totals.timed_out += 1,
+            Leave::Cancelled => state.totals.cancelled += 1,
+        }
+        state.mark(&dispatched);
+        drop(state);
         waiter.flow.no_longer_waiting(seats as i64);
         self.level.start(dispatched);
         true
@@ -239,7 +360,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if !self.is_resolved && self.leave() {
+        if !self.is_resolved && self.leave(Leave::Cancelled) {
             self.flow.rejected(FlowRejection::Cancelled, Duration::ZERO);
         }
     }
@@ -248,7 +369,10 @@ impl Drop for Ticket {
 impl Drop for Seat {
     fn drop(&mut self) {
         let now = Instant::now();
-        let dispatched = self.level.queues.lock().finish(now, &self.executing);
+        let mut state = self.level.state.lock();
+        state.requests.remove(self.key);
+        let dispatched = state.dispatched_by(|queues| queues.finish(now, &self.executing));
+        drop(state);
         self.flow.finished(
             self.executing.seats() as i64,
             self.is_watch,

@@ -40,6 +40,7 @@
 mod allocation;
 mod defaults;
 mod demand;
+mod dump;
 mod fair_queues;
 mod flow_control;
 mod level;
@@ -48,6 +49,7 @@ mod matching;
 mod objects;
 mod retry_after;
 mod shuffle_sharding;
+mod tracked_requests;
 mod work;
 
 pub use defaults::{AUTO_UPDATE, DefaultObject, default_levels, default_schemas};
@@ -56,4 +58,5 @@ pub use level::{Rejected, Seat};
 pub use level_settings::InvalidLevel;
 pub use matching::{DigestTarget, RequestDigest};
 pub use objects::{FlowSchema, PriorityLevelConfiguration};
+pub use tracked_requests::RequestDetails;
 pub use work::Work;

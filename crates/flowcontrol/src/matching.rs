@@ -39,12 +39,12 @@ pub enum DigestTarget<'a> {
     Path(Cow<'a, str>),
 }
 
-impl RequestDigest<'_> {
+impl DigestTarget<'_> {
     /// Returns the namespace; empty if there is none.
-    pub(crate) fn namespace(&self) -> &str {
-        match &self.target {
-            DigestTarget::Resource { namespace, .. } => namespace,
-            DigestTarget::Path(_) => "",
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Resource { namespace, .. } => namespace,
+            Self::Path(_) => "",
         }
     }
 }

@@ -1,13 +1,12 @@
 //! How much work a request is: the seats that it occupies, and the work that it causes after its response.
 //!
-//! The formulas are those of kube-apiserver (`pkg/util/flowcontrol/request`), with two differences, because reads and
-//! watches are served from memory here:
+//! The formulas are those of kube-apiserver (`pkg/util/flowcontrol/request`), with differences, because reads and watches are
+//! served from memory here. The section "Priority and fairness" of `docs/operations.md` has a table of them.
 //!
 //! - A list occupies a seat for each 100 objects that it examines, up to ten. All lists count as lists from the cache;
 //!   one with a limit and without selectors examines no more objects than its limit.
-//! - A write occupies one seat. Upstream holds up to ten seats for 5 ms per ten watchers after the response. Here an event
-//!   is encoded once for all watchers and the dispatcher yields to other tasks, so no seat is held for it; the flow is only
-//!   charged for it when its queue is compared with others: 1 µs per watcher.
+//! - A write occupies one seat. Here an event is encoded once for all watchers and the dispatcher yields to other tasks, so no
+//!   seat is held for it after the response; the flow is only charged for it when its queue is compared with others.
 
 use std::time::Duration;
 
@@ -17,8 +16,12 @@ const OBJECTS_PER_SEAT: usize = 100;
 /// The most seats of a request; a level with few seats has a lower maximum.
 const SEATS_MAX: usize = 10;
 
-/// The time to pass an event to a watcher.
-const TIME_PER_WATCHER: Duration = Duration::from_micros(1);
+/// The CPU time of the server to send an event to one more watcher.
+///
+/// From `docs/benchmarks.md`: in bursts, 1.3 us per delivered event to 1,000 watchers, of which the write itself is 0.1 us
+/// (0.1 ms per write). Bursts count because the charge has an effect only while requests wait. At 50 events per second,
+/// each event is sent with a call of its own to each watcher and costs 16 us, but then no request waits.
+const TIME_PER_WATCHER: Duration = Duration::from_nanos(1_200);
 
 /// The work of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +78,9 @@ mod tests {
     #[test]
     fn writes_are_charged_for_watchers_without_seats() {
         let work = Work::of_write(2_000);
-        assert_eq!((work.seats, work.subsequent), (1, Duration::from_millis(2)));
+        assert_eq!(
+            (work.seats, work.subsequent),
+            (1, Duration::from_micros(2_400))
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::request::Parts;
-use axum::http::{HeaderName, Method};
+use axum::http::{HeaderName, Method, Uri};
 use axum::response::Response;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -14,7 +14,9 @@ use crate::error::HttpError;
 use crate::request::percent::decode_bytes;
 use crate::request::request_info::{RequestInfo, ResourceRequest, Verb};
 use watchet_api::UserInfo;
-use watchet_flowcontrol::{Classification, DigestTarget, FlowControl, RequestDigest, Seat, Work};
+use watchet_flowcontrol::{
+    Classification, DigestTarget, FlowControl, RequestDetails, RequestDigest, Seat, Work,
+};
 
 /// The uid of the FlowSchema of a request. Upstream uses uids so that clients learn no names.
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -108,12 +110,19 @@ impl InFlight {
             }
             RequestInfo::NonResource(_) => (method_verb(&parts.method), target_of_path(parts)),
         };
-        Some(control.classify(&RequestDigest {
+        let flow = control.classify(&RequestDigest {
             user: user.map_or("", |user| &user.name),
             groups: user.map_or(&[], |user| &user.groups),
             verb,
             target,
-        }))
+        });
+        let (user, method, uri) = (user.cloned(), parts.method.clone(), parts.uri.clone());
+        Some(flow.with_details(move || details(user.as_deref(), &method, &uri)))
+    }
+
+    /// Returns the flow control, if it is enabled.
+    pub(crate) fn flow_control(&self) -> Option<&FlowControl> {
+        self.flow_control.as_deref()
     }
 
     /// Admits a read with the time limit `limit`.
@@ -178,6 +187,36 @@ async fn seat(
     admitted.map(Some).map_err(|rejected| HttpError::Rejected {
         retry_after_seconds: rejected.retry_after_seconds,
     })
+}
+
+/// Returns what a dump contains of a request.
+fn details(user: Option<&UserInfo>, method: &Method, uri: &Uri) -> RequestDetails {
+    let user = user.map_or_else(String::new, |user| user.name.clone());
+    let path = uri.path().to_owned();
+    match RequestInfo::parse(method, uri.path(), uri.query()) {
+        Ok(RequestInfo::Resource(request)) => {
+            let target = target_of(&request);
+            RequestDetails {
+                user,
+                verb: request.verb.map_or("", Verb::as_str).to_owned(),
+                path,
+                namespace: target.namespace().to_owned(),
+                name: request.name.clone().unwrap_or_default(),
+                api_version: match &*request.group {
+                    "" => request.version.clone(),
+                    group => format!("{group}/{}", request.version),
+                },
+                resource: request.resource.clone(),
+                subresource: request.subresource.clone().unwrap_or_default(),
+            }
+        }
+        Ok(RequestInfo::NonResource(_)) | Err(_) => RequestDetails {
+            user,
+            verb: method_verb(method).into_owned(),
+            path,
+            ..RequestDetails::default()
+        },
+    }
 }
 
 fn target_of(request: &ResourceRequest) -> DigestTarget<'_> {

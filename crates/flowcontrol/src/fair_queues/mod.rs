@@ -79,6 +79,11 @@ pub(crate) struct Executing {
 }
 
 impl Executing {
+    /// Returns the queue that dispatched it, if the level has queues.
+    pub(crate) fn queue(&self) -> Option<usize> {
+        self.queue
+    }
+
     pub(crate) fn seats(&self) -> usize {
         self.seats
     }
@@ -117,6 +122,20 @@ pub(crate) struct Sizes {
     pub(crate) requests_executing: usize,
     pub(crate) seats_in_use: usize,
     pub(crate) limit: usize,
+}
+
+/// The state of an active queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct QueueDump<T> {
+    pub(crate) index: usize,
+    /// The requests that wait, the oldest first.
+    pub(crate) waiting: Vec<T>,
+    pub(crate) seats_waiting: usize,
+    /// In seat-nanoseconds, as the next.
+    pub(crate) work_waiting: i128,
+    pub(crate) next_dispatch: i128,
+    pub(crate) executing: usize,
+    pub(crate) seats_in_use: usize,
 }
 
 impl<T> FairQueues<T> {
@@ -164,6 +183,25 @@ impl<T> FairQueues<T> {
             seats_in_use: self.seats_in_use,
             limit: self.limit,
         }
+    }
+
+    /// Returns the active queues by index, with what `of_waiter` makes of the requests that wait.
+    pub(crate) fn dump<U>(&self, of_waiter: impl Fn(&T) -> U) -> Vec<QueueDump<U>> {
+        let queues = self.queues.iter().map(|(index, queue)| {
+            let waiting = queue.waiting.iter();
+            QueueDump {
+                index: *index,
+                seats_waiting: waiting.clone().map(|request| request.seats).sum(),
+                waiting: waiting.map(|request| of_waiter(&request.waiter)).collect(),
+                work_waiting: queue.work_waiting,
+                next_dispatch: queue.next_dispatch,
+                executing: queue.executing,
+                seats_in_use: queue.seats_in_use,
+            }
+        });
+        let mut queues: Vec<_> = queues.collect();
+        queues.sort_unstable_by_key(|queue| queue.index);
+        queues
     }
 
     /// Adds a request of the flow with this hash. `waiter` is called if it waits, with its place.

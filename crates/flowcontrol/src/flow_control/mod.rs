@@ -13,12 +13,13 @@ use crate::allocation::{Claim, divide};
 use crate::defaults::{mandatory_levels, mandatory_schemas};
 use crate::demand::DemandHistory;
 use crate::fair_queues::LimitResponse;
-use crate::level::{Level, Rejected, Seat, SeatRequest};
+use crate::level::{Level, LevelDump, Rejected, Seat, SeatRequest};
 use crate::level_settings::{InvalidLevel, LevelSettings, Seats};
 use crate::matching::{RequestDigest, is_match};
 use crate::objects::{
     CATCH_ALL, Distinguisher, EXEMPT, FlowSchema, PriorityLevelConfiguration, Rule,
 };
+use crate::tracked_requests::{Describe, Origin, RequestDetails};
 use crate::work::Work;
 use watchet_metrics::{FlowControlMetrics, FlowMetrics};
 
@@ -57,7 +58,7 @@ struct ManagedLevel {
 /// A FlowSchema with its level.
 #[derive(Debug)]
 struct Schema {
-    name: String,
+    name: Arc<str>,
     precedence: i32,
     uid: Option<HeaderValue>,
     distinguisher: Option<Distinguisher>,
@@ -73,6 +74,7 @@ struct Schema {
 pub struct Classification {
     schema: Arc<Schema>,
     hash: u64,
+    describe: Option<Describe>,
 }
 
 /// The result of [`FlowControl::configure`].
@@ -138,7 +140,7 @@ impl FlowControl {
         let mut active: Vec<_> = valid.map(|schema| self.schema(schema, &managed)).collect();
         active.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
         for missing in mandatory_schemas() {
-            if !active.iter().any(|schema| schema.name == missing.name()) {
+            if !active.iter().any(|schema| *schema.name == *missing.name()) {
                 let schema = self.schema(&missing, &managed);
                 match missing.name() {
                     EXEMPT => active.insert(0, schema),
@@ -166,25 +168,35 @@ impl FlowControl {
         let schema = all
             .find(|schema| is_match(&schema.rules, request))
             // Every user has one of the groups of this schema, unless an authenticator has a bug.
-            .or_else(|| schemas.iter().find(|schema| schema.name == CATCH_ALL))
+            .or_else(|| schemas.iter().find(|schema| *schema.name == *CATCH_ALL))
             .expect("the mandatory schemas exist");
         let distinguisher = match schema.distinguisher {
             Some(Distinguisher::ByUser) => request.user,
-            Some(Distinguisher::ByNamespace) => request.namespace(),
+            Some(Distinguisher::ByNamespace) => request.target.namespace(),
             None => "",
         };
-        let flow = (schema.name.as_str(), distinguisher);
+        let flow = (&*schema.name, distinguisher);
         Classification {
             hash: self.hasher.hash_one(flow),
             schema: Arc::clone(schema),
+            describe: None,
         }
+    }
+
+    /// Returns the state of each level by name.
+    pub(crate) fn dump(&self) -> Vec<(String, bool, LevelDump)> {
+        let managed = self.levels.lock();
+        let levels = managed.by_name.iter();
+        levels
+            .map(|(name, level)| (name.clone(), level.is_configured, level.level.dump()))
+            .collect()
     }
 
     fn schema(&self, object: &FlowSchema, managed: &Levels) -> Arc<Schema> {
         let level = &managed.by_name[object.level()];
         let spec = &object.spec;
         Arc::new(Schema {
-            name: object.name().to_owned(),
+            name: object.name().into(),
             precedence: spec.matching_precedence,
             uid: header(&object.metadata.uid),
             distinguisher: spec.distinguisher_method.map(|method| method.kind),
@@ -275,6 +287,18 @@ impl Levels {
 }
 
 impl Classification {
+    /// Returns this flow with a function that returns the details of the request. Only dumps call it.
+    #[must_use]
+    pub fn with_details(
+        self,
+        describe: impl Fn() -> RequestDetails + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            describe: Some(Describe(Arc::new(describe))),
+            ..self
+        }
+    }
+
     /// Returns true if requests of the flow never wait.
     pub fn is_exempt(&self) -> bool {
         self.schema.is_exempt
@@ -310,12 +334,17 @@ impl Classification {
         is_watch: bool,
         wait_max: Duration,
     ) -> Result<Seat, Rejected> {
+        let schema = &self.schema;
         let request = SeatRequest {
+            origin: Origin {
+                schema: Arc::clone(&schema.name),
+                distinguisher: schema.distinguisher,
+                describe: self.describe.clone(),
+            },
             hash: self.hash,
             work,
             is_watch,
         };
-        let schema = &self.schema;
         schema.level.admit(&schema.metrics, request, wait_max).await
     }
 }

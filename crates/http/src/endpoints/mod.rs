@@ -3,6 +3,7 @@
 
 pub(crate) mod discovery;
 pub(crate) mod failing_checks;
+pub(crate) mod flow_control;
 pub(crate) mod health;
 pub(crate) mod method;
 pub(crate) mod metrics;

@@ -9,6 +9,7 @@ use axum::response::Response;
 use serde_json::Value;
 
 use crate::endpoints::discovery::{self, DiscoveryForm};
+use crate::endpoints::flow_control;
 use crate::endpoints::method::check_is_read;
 use crate::endpoints::openapi::{self, DocumentRequest};
 use crate::endpoints::version;
@@ -55,6 +56,9 @@ pub(crate) async fn document(
         ["openapi", version @ ("v2" | "v3"), path @ ..] if *version == "v3" || path.is_empty() => {
             check_is_read(parts)?;
             return openapi(state, parts, version, &path.join("/")).await;
+        }
+        ["debug", "api_priority_and_fairness", name] => {
+            return flow_control::dump(state, parts, name);
         }
         ["api"] | ["apis"] => {
             check_is_read(parts)?;

@@ -223,6 +223,11 @@ impl Call {
         })
     }
 
+    /// Returns true for a token request, which changes no object that is watched.
+    fn requests_token(&self) -> bool {
+        self.resource.is("", "serviceaccounts") && self.subresource.as_deref() == Some("token")
+    }
+
     /// Estimates the work of the request.
     fn work(&self) -> Work {
         let lists = match self.verb {
@@ -234,7 +239,7 @@ impl Call {
             },
             _ => false,
         };
-        if !lists && !self.verb.is_write() {
+        if !lists && !self.verb.is_write() || self.requests_token() {
             return Work::SINGLE;
         }
         let Some(cached) = self.registry().cache_size(&self.resource) else {
