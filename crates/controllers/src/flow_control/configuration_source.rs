@@ -15,8 +15,10 @@ use watchet_api::{Object, WriteOptions};
 use watchet_flowcontrol::{ADJUSTMENT_PERIOD, FlowControl, FlowSchema, PriorityLevelConfiguration};
 use watchet_registry::{ApiError, Registry, Target};
 
-/// The pause after the status of a schema was written: two servers of different versions may disagree about it.
-const STATUS_PAUSE: Duration = Duration::from_secs(10);
+/// The most writes of the status of a schema in [`STATUS_PERIOD`], as upstream: two servers of different versions may disagree
+/// about it.
+const STATUS_WRITES_MAX: usize = 6;
+const STATUS_PERIOD: Duration = Duration::from_secs(60);
 
 /// The name under which kube-apiserver writes the conditions.
 const FIELD_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
@@ -111,10 +113,11 @@ fn parsed<T>(object: &Object, parse: fn(&[u8]) -> Result<T, serde_json::Error>) 
         .ok()
 }
 
-/// Writes the conditions of FlowSchemas, of each at most once in [`STATUS_PAUSE`].
+/// Writes the conditions of FlowSchemas, of each at most [`STATUS_WRITES_MAX`] times in [`STATUS_PERIOD`].
 #[derive(Debug, Default)]
 struct StatusWriter {
-    written: BTreeMap<String, Instant>,
+    /// The times of the writes in the last period, by schema.
+    written: BTreeMap<String, Vec<Instant>>,
     has_pending: bool,
 }
 
@@ -124,9 +127,19 @@ impl StatusWriter {
         self.has_pending
     }
 
+    /// Counts a write of the status of a schema, unless there were too many in the last period. False if there were.
+    fn count_write(&mut self, name: &str) -> bool {
+        let written = self.written.entry(name.to_owned()).or_default();
+        written.retain(|at| at.elapsed() < STATUS_PERIOD);
+        let is_allowed = written.len() < STATUS_WRITES_MAX;
+        if is_allowed {
+            written.push(Instant::now());
+        }
+        is_allowed
+    }
+
     async fn write(&mut self, registry: &Registry, schemas: &Objects, dangling: &BTreeSet<String>) {
-        self.written
-            .retain(|name, at| schemas.contains_key(name) && at.elapsed() < STATUS_PAUSE);
+        self.written.retain(|name, _| schemas.contains_key(name));
         self.has_pending = false;
         for (name, object) in schemas {
             let schema: Value = serde_json::from_slice(object.body_slice()).unwrap_or_default();
@@ -135,12 +148,12 @@ impl StatusWriter {
             let Some(conditions) = conditions(&schema, level, dangling.contains(name)) else {
                 continue;
             };
-            if self.written.contains_key(name) {
+            if !self.count_write(name) {
                 self.has_pending = true;
                 continue;
             }
             match write_status(registry, schema, conditions).await {
-                Ok(()) => drop(self.written.insert(name.clone(), Instant::now())),
+                Ok(()) => {}
                 // The change or deletion comes as an event.
                 Err(ApiError::Conflict { .. }) => {}
                 Err(error) if error.is_not_found() => {}
@@ -176,4 +189,21 @@ async fn write_status(
         ..WriteOptions::of_server()
     };
     registry.update(&target, schema, &options).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_of_a_status_are_limited() {
+        let mut writer = StatusWriter::default();
+        for _ in 0..STATUS_WRITES_MAX {
+            assert!(writer.count_write("a"));
+        }
+        assert!(!writer.count_write("a"));
+        assert!(writer.count_write("b"));
+        tokio::time::advance(STATUS_PERIOD).await;
+        assert!(writer.count_write("a"));
+    }
 }
