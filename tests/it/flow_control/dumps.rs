@@ -164,3 +164,46 @@ async fn dumps_need_permission_and_flow_control() {
     assert_eq!(admin.get(&path).await.status, StatusCode::NOT_FOUND);
     server.stop().await;
 }
+
+/// A write is charged for the watchers of its event; a token request has no event.
+#[tokio::test(flavor = "multi_thread")]
+async fn token_requests_are_not_charged_for_watchers() {
+    const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+    let slow = Slow::start(&[]).await;
+    let server = &slow.server;
+    slow.configure("team", &queues(50), &["ann", "bob"]).await;
+    let account = json!({"metadata": {"name": "slow-account"}});
+    Cluster(server).post(ACCOUNTS, &account).await.ok(201);
+    let mut watches = Vec::new();
+    for path in [MAPS, ACCOUNTS] {
+        let mut wire = server.plain(Protocol::Http1).await;
+        let watch = request(Method::GET, &format!("{path}?watch=1"), &[], full(""));
+        let response = wire.open(watch).await.expect("a response");
+        assert_eq!(response.status(), StatusCode::OK);
+        watches.push((wire, response));
+    }
+    let token = json!({"spec": {}});
+    let path = format!("{ACCOUNTS}/slow-account/token");
+    let requested = send(server, "ann", Method::POST, &path, &token);
+    let meanwhile = async {
+        until_metric(server, EXECUTING, "team", 1.0).await;
+        let created = slow.create_slowly("bob", 1);
+        let dumped = async {
+            until_metric(server, WAITING, "team", 1.0).await;
+            let all = dump(server, "dump_requests?includeRequestDetails=1").await;
+            let columns = ["Resource", "SubResource", "AdditionalLatency"];
+            let rows = of_level(&all, "team", &columns);
+            assert_eq!(rows[0][..2], ["configmaps", ""]);
+            assert!(rows[0][2].ends_with("\u{b5}s"), "{rows:?}");
+            assert_eq!(rows[1], ["serviceaccounts", "token", "0s"]);
+            slow.passes.add_permits(2);
+        };
+        tokio::join!(created, dumped).0
+    };
+    let (token, created) = tokio::join!(requested, meanwhile);
+    assert_eq!(
+        (token.status, created),
+        (StatusCode::CREATED, StatusCode::CREATED)
+    );
+    slow.server.stop().await;
+}

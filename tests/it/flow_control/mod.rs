@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::admission::cluster::{Cluster, MAPS, allow, hook, map};
+use crate::admission::cluster::{Cluster, MAPS, allow, hook, map, rule};
 use crate::harness::{
     Kubectl, PATIENCE, Protocol, Response, Scrape, Server, Webhook, full, request,
 };
@@ -105,7 +105,8 @@ async fn until_metric(server: &Server, name: &str, schema: &str, value: f64) {
     timeout(PATIENCE, reached).await.expect(name);
 }
 
-/// A server with four seats, and a webhook that lets creations of config maps named `slow-…` pass one by one.
+/// A server with four seats, and a webhook that lets creations of config maps, and of tokens of service
+/// accounts, named `slow-…` pass one by one.
 struct Slow {
     server: Server,
     _webhook: Webhook,
@@ -138,7 +139,13 @@ impl Slow {
             })
         })
         .await;
-        let hook = hook(&webhook, "/slow", json!({"timeoutSeconds": 30}));
+        let rules = ["configmaps", "serviceaccounts/token"];
+        let rules = rules.map(|resource| rule(&["CREATE"], "", resource));
+        let hook = hook(
+            &webhook,
+            "/slow",
+            json!({"timeoutSeconds": 30, "rules": rules}),
+        );
         Cluster(&server).configure("Validating", "w", &[hook]).await;
         Self {
             server,
