@@ -16,7 +16,7 @@ use super::support::PATIENCE;
 use super::tls::TlsFiles;
 
 /// Returns the program: `WATCHET_TEST_ETCD`, else the one on `PATH`.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("WATCHET_TEST_ETCD") {
         return path.into();
     }

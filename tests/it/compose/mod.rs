@@ -1,5 +1,7 @@
-//! Checks that `docker-compose.yml` and `Dockerfile` agree with each other and with the real program. Starts no
+//! Checks that `docker-compose.yml` and `Dockerfile` agree with each other and with the real programs. Starts no
 //! container.
+
+mod cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,6 +11,9 @@ use serde_json::Value;
 
 /// The first etcd version from which on all progress responses are correct (`storage::etcd3`).
 const ETCD_MINIMUM: (u32, u32, u32) = (3, 5, 13);
+
+/// How members and server mount their certificates.
+const CERTIFICATES_VOLUME: &str = "certificates:/certificates:ro";
 
 fn read(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
@@ -66,7 +71,8 @@ fn environment<'a>(service: &'a Value, name: &str) -> &'a str {
 }
 
 fn version(image: &str) -> (u32, u32, u32) {
-    let (_, tag) = image.rsplit_once(":v").expect("image:vX.Y.Z");
+    let (name, _digest) = image.split_once("@sha256:").expect("name@digest");
+    let (_, tag) = name.rsplit_once(":v").expect("image:vX.Y.Z");
     let parts: Vec<u32> = tag
         .split('.')
         .map(|part| part.parse().expect("a number"))
@@ -101,12 +107,15 @@ fn members_know_each_other() {
     for (name, member) in &members {
         assert_eq!(environment(member, "ETCD_NAME"), *name);
         let peer = environment(member, "ETCD_INITIAL_ADVERTISE_PEER_URLS");
-        assert_eq!(peer, format!("http://{name}:2380"));
+        assert_eq!(peer, format!("https://{name}:2380"));
         assert!(environment(member, "ETCD_LISTEN_PEER_URLS").ends_with(":2380"));
         assert!(environment(member, "ETCD_LISTEN_CLIENT_URLS").ends_with(":2379"));
         peers.push(format!("{name}={peer}"));
         let data = environment(member, "ETCD_DATA_DIR");
-        assert_eq!(texts(&member["volumes"]), [format!("{name}:{data}")]);
+        assert_eq!(
+            texts(&member["volumes"]),
+            [format!("{name}:{data}"), CERTIFICATES_VOLUME.to_owned()]
+        );
         assert!(
             compose.file["volumes"].get(*name).is_some(),
             "{name} has no volume"
@@ -187,7 +196,8 @@ fn ports_and_directories_agree() {
     assert_eq!(flags["--storage"], "etcd");
     let data = &flags["--data-dir"];
     let volumes = texts(&compose.server()["volumes"]);
-    assert_eq!(volumes, [format!("watchet:{data}")]);
+    let certificates = CERTIFICATES_VOLUME.to_owned();
+    assert_eq!(volumes, [format!("watchet:{data}"), certificates]);
     let dockerfile = read("Dockerfile");
     for line in [format!("EXPOSE {port}"), format!("VOLUME {data}")] {
         assert!(
@@ -224,4 +234,24 @@ fn the_image_is_built_with_the_stated_compiler() {
         .expect("rust-version");
     let image = format!("FROM rust:{}-", stated.trim_matches('"'));
     assert!(read("Dockerfile").contains(&image), "{image} in Dockerfile");
+}
+
+#[test]
+fn images_have_digests() {
+    let dockerfile = read("Dockerfile");
+    let images = dockerfile
+        .lines()
+        .filter_map(|line| line.strip_prefix("FROM "));
+    for image in images {
+        assert!(image.contains("@sha256:"), "{image}");
+    }
+}
+
+#[test]
+fn the_server_can_read_its_key() {
+    let compose = Compose::read();
+    let arguments = texts(&compose.services()["certificates"]["command"]);
+    let owner = arguments[0].strip_prefix("--client-owner=");
+    let user = format!("useradd --system --uid {} ", owner.expect("an owner"));
+    assert!(read("Dockerfile").contains(&user), "{user}");
 }
