@@ -189,6 +189,8 @@ impl Storage for Faults {
         prefix: &StorageKey,
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
+        // Before the check: a cut while the watch opens must end it too.
+        let mut cut = self.cut.subscribe();
         self.up()?;
         let watch = self.inner.watch(prefix, after).await?;
         let frozen = self.frozen.subscribe();
@@ -200,7 +202,6 @@ impl Storage for Faults {
                 batch
             }
         });
-        let mut cut = self.cut.subscribe();
         let lost = StorageError::Unavailable("the case cuts the watch".into());
         let batches = batches
             .take_until(Box::pin(async move { cut.changed().await }))
