@@ -188,7 +188,8 @@ impl std::fmt::Debug for StorageWatch {
 }
 
 /// Requests progress on an open watch: a batch follows, possibly empty, with at least the store's
-/// revision at the time of the request. One response answers all earlier requests.
+/// revision at the time of the request. One response answers all earlier requests. While the store
+/// is still at the revision after which the watch began, a response may be missing (etcd from 3.6 on).
 #[derive(Debug, Clone, Default)]
 pub struct ProgressRequester(Arc<tokio::sync::Notify>);
 

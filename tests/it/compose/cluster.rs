@@ -50,7 +50,7 @@ impl Cluster {
     fn spawn(&self, name: &str, service: &serde_json::Value) -> Child {
         let data = self.directory.path().join(name);
         let log = std::fs::File::create(data.with_extension("log")).expect("a log file");
-        let mut command = Command::new(etcd::binary());
+        let mut command = Command::new(etcd::newest_binary());
         let variables = service["environment"].as_object().expect("an environment");
         for variable in variables.keys() {
             let value = environment(service, variable);

@@ -2,7 +2,7 @@
 //! one.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::support::PATIENCE;
 use super::tls::TlsFiles;
 
 /// Returns the program: `WATCHET_TEST_ETCD`, else the one on `PATH`.
-pub(crate) fn binary() -> PathBuf {
+fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("WATCHET_TEST_ETCD") {
         return path.into();
     }
@@ -30,9 +30,19 @@ pub(crate) fn binary() -> PathBuf {
     )
 }
 
+/// Returns the program of the newest minor version.
+pub(crate) fn newest_binary() -> PathBuf {
+    let path = std::env::var_os("WATCHET_TEST_ETCD_NEWEST");
+    let path = path.expect(
+        "set WATCHET_TEST_ETCD_NEWEST to the output of `scripts/etcd --newest`, or run scripts/test",
+    );
+    path.into()
+}
+
 /// An etcd with one member on its own ports and data directory, killed when dropped.
 pub(crate) struct EtcdProcess {
     child: Child,
+    binary: PathBuf,
     arguments: Vec<String>,
     client_url: String,
     directory: tempfile::TempDir,
@@ -41,18 +51,23 @@ pub(crate) struct EtcdProcess {
 impl EtcdProcess {
     /// Starts an etcd with the further flags `extra` and waits until it serves.
     pub(crate) async fn start(extra: &[&str]) -> Self {
-        Self::launch(None, extra).await
+        Self::launch(binary(), None, extra).await
+    }
+
+    /// Starts an etcd of the newest minor version.
+    async fn start_newest() -> Self {
+        Self::launch(newest_binary(), None, &[]).await
     }
 
     /// Starts an etcd that requires TLS and client certificates of the same CA.
     pub(crate) async fn start_tls(files: &TlsFiles) -> Self {
-        Self::launch(Some(files), &[]).await
+        Self::launch(binary(), Some(files), &[]).await
     }
 
-    async fn launch(tls: Option<&TlsFiles>, extra: &[&str]) -> Self {
+    async fn launch(binary: PathBuf, tls: Option<&TlsFiles>, extra: &[&str]) -> Self {
         // Another process can take the port before etcd listens on it.
         for _ in 0..5 {
-            let mut process = Self::spawn(tls, extra);
+            let mut process = Self::spawn(binary.clone(), tls, extra);
             if process.wait_until_it_serves().await {
                 return process;
             }
@@ -61,7 +76,7 @@ impl EtcdProcess {
         panic!("etcd does not start");
     }
 
-    fn spawn(tls: Option<&TlsFiles>, extra: &[&str]) -> Self {
+    fn spawn(binary: PathBuf, tls: Option<&TlsFiles>, extra: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let scheme = if tls.is_some() { "https" } else { "http" };
         let [client, peer] = free_ports();
@@ -89,7 +104,8 @@ impl EtcdProcess {
         }
         arguments.extend(extra.iter().map(ToString::to_string));
         Self {
-            child: run(&arguments, &directory),
+            child: run(&binary, &arguments, &directory),
+            binary,
             arguments,
             client_url,
             directory,
@@ -139,7 +155,7 @@ impl EtcdProcess {
 
     /// Restarts it with the same data on the same ports.
     pub(crate) async fn restart(&mut self) {
-        self.child = run(&self.arguments, &self.directory);
+        self.child = run(&self.binary, &self.arguments, &self.directory);
         assert!(self.wait_until_it_serves().await, "{}", self.log());
     }
 
@@ -214,10 +230,9 @@ impl Drop for EtcdProcess {
     }
 }
 
-fn run(arguments: &[String], directory: &tempfile::TempDir) -> Child {
+fn run(binary: &Path, arguments: &[String], directory: &tempfile::TempDir) -> Child {
     let log = std::fs::File::create(directory.path().join("log")).expect("a log file");
-    let binary = binary();
-    Command::new(&binary)
+    Command::new(binary)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -238,16 +253,34 @@ pub(crate) struct EtcdStore {
     _process: EtcdProcess,
 }
 
-impl Backend for EtcdStore {
-    async fn start() -> Self {
-        let process = EtcdProcess::start(&[]).await;
+impl EtcdStore {
+    async fn over(process: EtcdProcess) -> Self {
         Self {
             store: process.connect().await,
             _process: process,
         }
     }
+}
+
+impl Backend for EtcdStore {
+    async fn start() -> Self {
+        Self::over(EtcdProcess::start(&[]).await).await
+    }
 
     fn storage(&self) -> Arc<dyn Storage> {
         self.store.clone()
+    }
+}
+
+/// The back end over an etcd of the newest minor version.
+pub(crate) struct NewestEtcdStore(EtcdStore);
+
+impl Backend for NewestEtcdStore {
+    async fn start() -> Self {
+        Self(EtcdStore::over(EtcdProcess::start_newest().await).await)
+    }
+
+    fn storage(&self) -> Arc<dyn Storage> {
+        self.0.storage()
     }
 }

@@ -104,3 +104,4 @@ macro_rules! storage_suite {
 storage_suite!(memory, crate::storage::fixtures::MemoryStore);
 storage_suite!(embedded, crate::storage::fixtures::EmbeddedStore);
 storage_suite!(etcd_backend, crate::storage::etcd::EtcdStore);
+storage_suite!(newest_etcd_backend, crate::storage::etcd::NewestEtcdStore);

@@ -196,6 +196,7 @@ pub(crate) async fn progress_reaches_the_revision_of_a_read(store: Arc<dyn Stora
 pub(crate) async fn progress_answers_an_idle_watch(store: Arc<dyn Storage>) {
     let start = store.current_revision().await.unwrap();
     let mut watch = Follow::open(&store, "/pods/", start).await;
+    let start = create(&store, "/noise/ns/first", "x").await;
     for _ in 0..3 {
         watch.watch.progress.request();
         let batch = watch.batch().await.unwrap();
