@@ -12,6 +12,7 @@ use watchet_admission::client_problems;
 use watchet_api::StatusCause;
 use watchet_registry::Causes;
 use watchet_registry::names::NameRule;
+use watchet_schema::openapi::SchemaText;
 
 /// The maximum number of selectable fields of a version.
 const SELECTABLE_FIELDS_MAX: usize = 8;
@@ -29,25 +30,13 @@ const COLUMN_FORMATS: [&str; 9] = [
     "name",
 ];
 
-/// Validates the definition `object`, which replaces `old`, and adds its problems to `causes`.
-pub(super) fn problems(object: &Value, old: Option<&Value>, causes: &mut Causes) {
-    let read = |object: &Value| serde_json::from_value::<Definition>(object.clone());
-    match read(object) {
-        Ok(definition) => {
-            let old = old.and_then(|old| read(old).ok());
-            definition.check(old.as_ref(), causes);
-        }
-        Err(error) => causes.push(StatusCause::invalid("spec", "", &error.to_string())),
-    }
-}
-
 /// Returns the structural problems of the schemas of a definition. Another program may have stored an invalid one.
 pub(super) fn violations(definition: &Definition) -> Option<String> {
     let mut causes = Causes::default();
     for (index, version) in definition.spec.versions.iter().enumerate() {
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
         if let Some(schema) = &version.schema.open_api {
-            structural::check_structure(schema, &path, &mut causes);
+            structural::check_structure(&schema.parse(), &path, &mut causes);
         }
     }
     let causes = causes.into_vec();
@@ -69,7 +58,8 @@ fn name_problems(field: &str, name: &str, rule: NameRule, causes: &mut Causes) {
 }
 
 impl Definition {
-    fn check(&self, old: Option<&Self>, causes: &mut Causes) {
+    /// Validates the definition, which replaces `old`, and adds its problems to `causes`.
+    pub(super) fn check(&self, old: Option<&Self>, causes: &mut Causes) {
         let spec = &self.spec;
         let name = &self.metadata.name;
         if *name != format!("{}.{}", spec.names.plural, spec.group) {
@@ -280,14 +270,13 @@ impl Version {
             causes.push(StatusCause::invalid(&field, text, why));
         }
         let schema = format!("{field}.schema.openAPIV3Schema");
-        match &self.schema.open_api {
-            None | Some(Value::Null) => {
-                causes.push(StatusCause::required(&schema, "schemas are required"));
-            }
+        let open_api = self.schema.open_api.as_ref().map(SchemaText::parse);
+        match &open_api {
+            None => causes.push(StatusCause::required(&schema, "schemas are required")),
             Some(open_api) => structural::check(open_api, &schema, compiler, causes),
         }
         self.check_columns(field, causes);
-        self.check_selectable(field, causes);
+        self.check_selectable(field, open_api.as_ref(), causes);
         if let Some(scale) = &self.subresources.scale {
             let field = format!("{field}.subresources.scale");
             for (member, path, below) in [
@@ -342,7 +331,7 @@ impl Version {
         }
     }
 
-    fn check_selectable(&self, field: &str, causes: &mut Causes) {
+    fn check_selectable(&self, field: &str, open_api: Option<&Value>, causes: &mut Causes) {
         let fields = &self.selectable_fields;
         let field = format!("{field}.selectableFields");
         if fields.len() > SELECTABLE_FIELDS_MAX {
@@ -370,7 +359,7 @@ impl Version {
                 });
                 continue;
             }
-            let node = self.schema_at(path);
+            let node = open_api.and_then(|open_api| schema_at(open_api, path));
             let kind = node.and_then(|node| node["type"].as_str());
             let why = match kind {
                 None => "is an invalid path: does not refer to a valid field",
@@ -386,16 +375,15 @@ impl Version {
             causes.push(StatusCause::invalid(&field, path, why));
         }
     }
+}
 
-    /// Returns the schema of the field at a simple path.
-    fn schema_at(&self, path: &str) -> Option<&Value> {
-        let names = path.strip_prefix('.')?.split('.');
-        let mut node = self.schema.open_api.as_ref()?;
-        for name in names {
-            node = node.get("properties")?.get(name)?;
-        }
-        Some(node)
+/// Returns the schema of the field at a simple path.
+fn schema_at<'a>(open_api: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut node = open_api;
+    for name in path.strip_prefix('.')?.split('.') {
+        node = node.get("properties")?.get(name)?;
     }
+    Some(node)
 }
 
 /// Adds the problems of a JSONPath.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::columns::Printer;
 use super::definition::Scale;
 use super::schema::Schema;
@@ -11,6 +9,7 @@ use super::versions::Versions;
 use super::write_barrier::WriteBarrier;
 use watchet_registry::{Rules, Strategy};
 use watchet_schema::KindType;
+use watchet_schema::openapi::SchemaText;
 
 /// A version of a custom resource, which implements the strategy of its resource.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub(crate) struct Custom {
     /// The type of its objects, from its schema.
     pub(super) kind: KindType,
     /// Its `openAPIV3Schema`, for the OpenAPI documents; null if it has none.
-    pub(super) schema: Arc<Value>,
+    pub(super) schema: SchemaText,
     /// Its `apiVersion`.
     pub(super) api_version: String,
     /// The compiled schema.

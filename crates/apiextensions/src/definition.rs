@@ -3,6 +3,8 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
+use watchet_schema::openapi::SchemaText;
+
 /// A definition.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Definition {
@@ -93,7 +95,7 @@ pub(super) struct Version {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct VersionSchema {
     #[serde(default, rename = "openAPIV3Schema")]
-    pub(super) open_api: Option<Value>,
+    pub(super) open_api: Option<SchemaText>,
 }
 
 /// The subresources of a version.

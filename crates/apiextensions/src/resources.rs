@@ -1,6 +1,7 @@
 //! Converts a definition to resources of the registry's table: one for each served version, in discovery order.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::columns::Printer;
@@ -60,23 +61,22 @@ pub(super) fn versions(
     tasks: &Tasks,
     pool: &Arc<Pool>,
 ) -> Versions {
-    let all = definition.spec.versions.iter();
-    let kinds = all.clone().map(|version| {
-        let schema = version.schema.open_api.clone().unwrap_or_default();
-        let types = Types::from_schema(&schema, builtins);
-        (version.name.clone(), KindType::custom(Arc::new(types)))
-    });
-    let kinds = kinds.collect();
     let mut compiler = Compiler::default();
-    let schemas = all.map(|version| {
-        let mut schema = compiler.version(version.schema.open_api.as_ref());
+    let (mut schemas, mut kinds) = (BTreeMap::new(), BTreeMap::new());
+    for version in &definition.spec.versions {
+        let text = version.schema.open_api.clone().unwrap_or_default();
+        // One at a time, because the value of a large schema takes ten times the memory of its text.
+        let open_api = text.parse();
+        let types = Types::from_schema(&open_api, builtins);
+        let kind = KindType::custom(Arc::new(types));
+        kinds.insert(version.name.clone(), kind);
+        let mut schema = compiler.version(&open_api);
         if definition.spec.preserve_unknown_fields {
             schema = schema.preserving_unknown_fields();
         }
-        (version.name.clone(), Arc::new(schema))
-    });
-    let types = (schemas.collect(), kinds);
-    Versions::new(definition, names, types, client, tasks, pool)
+        schemas.insert(version.name.clone(), Arc::new(schema));
+    }
+    Versions::new(definition, names, (schemas, kinds), client, tasks, pool)
 }
 
 fn resource(definition: &Definition, names: &Names, version: &Version, custom: Custom) -> Resource {
@@ -137,7 +137,7 @@ fn custom(
         converts: definition.spec.versions.len() > 1 || stored.any(|stored| stored != name),
         kind: of_version.expect("each version has a type").clone(),
         structure: versions.schema(name).cloned().unwrap_or_default(),
-        schema: Arc::new(schema),
+        schema,
         writes: WriteBarrier::default(),
         rules: Custom::rules(),
         body_strategy: body_strategy.clone(),

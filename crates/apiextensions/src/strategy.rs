@@ -8,15 +8,17 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use serde::Deserialize as _;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::batches::RequestedVersion;
 use super::custom::Custom;
+use super::definition::Definition;
 use super::definitions::Definitions;
-use super::{checks, cleanup, definition, schema};
-use watchet_api::{ColumnSet, EventType, Object, UserInfo};
+use super::{cleanup, definition, schema};
+use watchet_api::{ColumnSet, EventType, Object, StatusCause, UserInfo};
 use watchet_cacher::{ReadError, StoredTransform};
 use watchet_registry::Causes;
 use watchet_registry::ScalePaths;
@@ -24,6 +26,7 @@ use watchet_registry::table_columns::TableColumn;
 use watchet_registry::{ApiError, Resource, Rules, SchemaValidator, Strategy, put};
 use watchet_registry::{ConversionError, VersionConverter};
 use watchet_schema::KindType;
+use watchet_schema::openapi::SchemaText;
 use watchet_tasks::Tasks;
 
 /// The time limit for a write of a definition to wait until the server serves the definition.
@@ -78,7 +81,7 @@ impl Strategy for Custom {
         Some(&self.kind)
     }
 
-    fn open_api_schema(&self) -> Option<&Arc<Value>> {
+    fn open_api_schema(&self) -> Option<&SchemaText> {
         Some(&self.schema)
     }
 
@@ -310,9 +313,16 @@ impl SchemaValidator for DefinitionStrategy {
         object: &Value,
         causes: &mut Causes,
     ) -> Result<(), ApiError> {
-        let (object, old) = (object.clone(), old.cloned());
+        let definition = match Definition::deserialize(object) {
+            Ok(definition) => definition,
+            Err(error) => {
+                causes.push(StatusCause::invalid("spec", "", &error.to_string()));
+                return Ok(());
+            }
+        };
+        let old = old.and_then(|old| Definition::deserialize(old).ok());
         validate_aside(tasks, causes, move |causes| {
-            checks::problems(&object, old.as_ref(), causes);
+            definition.check(old.as_ref(), causes);
         })
         .await
     }

@@ -273,7 +273,7 @@ impl Check<'_> {
             return;
         };
         let of = match level {
-            Level::Root => compiler.version(Some(schema)),
+            Level::Root => compiler.version(schema),
             Level::Field | Level::Item => compiler.schema(schema),
         };
         for (index, rule) in rules.iter().enumerate() {

@@ -29,6 +29,7 @@ use watchet_api::{
     UserInfo,
 };
 use watchet_cacher::ObjectList;
+use watchet_schema::openapi::SchemaText;
 use watchet_schema::{KindType, Types};
 use watchet_storage::Storage;
 
@@ -116,7 +117,7 @@ impl Resource {
     }
 
     /// The `openAPIV3Schema` of a resource that is defined at run time.
-    pub fn open_api_schema(&self) -> Option<&Arc<Value>> {
+    pub fn open_api_schema(&self) -> Option<&SchemaText> {
         self.strategy.open_api_schema()
     }
 
@@ -253,7 +254,7 @@ pub trait Strategy: Any + Debug + Send + Sync {
     }
 
     /// The `openAPIV3Schema` of a resource that is defined at run time.
-    fn open_api_schema(&self) -> Option<&Arc<Value>> {
+    fn open_api_schema(&self) -> Option<&SchemaText> {
         None
     }
 

@@ -46,10 +46,10 @@ pub(crate) struct Compiler {
 
 impl Compiler {
     /// Compiles the schema of a version; without a schema every member is preserved.
-    pub(crate) fn version(&mut self, schema: Option<&Value>) -> Schema {
-        let mut schema = match schema.filter(|schema| schema.is_object()) {
-            Some(schema) => self.schema(schema),
-            None => Schema {
+    pub(crate) fn version(&mut self, schema: &Value) -> Schema {
+        let mut schema = match schema.is_object() {
+            true => self.schema(schema),
+            false => Schema {
                 preserve: true,
                 ..Schema::default()
             },

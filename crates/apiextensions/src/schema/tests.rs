@@ -7,7 +7,7 @@ use super::*;
 use watchet_registry::Causes;
 
 pub(super) fn version(properties: Value) -> Schema {
-    Compiler::default().version(Some(&json!({"type": "object", "properties": properties})))
+    Compiler::default().version(&json!({"type": "object", "properties": properties}))
 }
 
 /// `field: message` of each cause.

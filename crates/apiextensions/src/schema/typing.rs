@@ -282,7 +282,7 @@ mod tests {
                     "properties": {"name": {"type": "string"}}}},
             }},
         }});
-        let schema = Compiler::default().version(Some(&schema));
+        let schema = Compiler::default().version(&schema);
         let program = compile(rule).unwrap_or_else(|error| panic!("{rule}: {error}"));
         let found = problems(program.expression(), &schema, false);
         let found: Vec<&str> = found
@@ -371,7 +371,7 @@ mod tests {
             "properties": {"apiVersion": text, "kind": text, "metadata": {"type": "object",
                 "properties": {"name": text, "generateName": text, "namespace": text}}}}}});
         let problems_of = |schema: &Value, rule: &str| {
-            let schema = Compiler::default().version(Some(schema));
+            let schema = Compiler::default().version(schema);
             problems(compile(rule).unwrap().expression(), &schema, false)
         };
         for rule in [
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn an_optional_old_value_has_no_members() {
-        let schema = Compiler::default().version(Some(&json!({"type": "object"})));
+        let schema = Compiler::default().version(&json!({"type": "object"}));
         let program = compile("oldSelf.hasValue() || oldSelf.x == 1").unwrap();
         assert!(problems(program.expression(), &schema, true).is_empty());
     }

@@ -87,7 +87,8 @@ impl<'a> Components<'a> {
         match &resource.schema {
             Some(schema) => {
                 let metadata = self.names.meta("ObjectMeta");
-                let schema = custom::schema(resource, schema, self.names.dialect, &metadata);
+                let schema =
+                    custom::schema(resource, &schema.parse(), self.names.dialect, &metadata);
                 self.schemas.insert(name.clone(), schema);
             }
             None => {

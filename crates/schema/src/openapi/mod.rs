@@ -16,6 +16,7 @@ mod kinds;
 mod operations;
 mod paths;
 mod resource_description;
+mod schema_text;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use self::paths::Names;
 use super::Types;
 
 pub use resource_description::{ResourceDescription, SubresourceDescription};
+pub use schema_text::SchemaText;
 
 /// The `info` of the documents.
 #[derive(Debug, Clone)]

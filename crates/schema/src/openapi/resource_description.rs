@@ -1,8 +1,6 @@
 //! The description of a resource, from which its part of the documents is generated.
 
-use std::sync::Arc;
-
-use serde_json::Value;
+use super::schema_text::SchemaText;
 
 /// A resource, for the documents.
 #[derive(Debug, Clone)]
@@ -23,7 +21,7 @@ pub struct ResourceDescription {
     pub parts: Vec<SubresourceDescription>,
     /// The `openAPIV3Schema` of a custom resource version; null if it has none. `None` for built-in
     /// resources.
-    pub schema: Option<Arc<Value>>,
+    pub schema: Option<SchemaText>,
     /// The paths of a custom resource's selectable fields, such as `spec.color`.
     pub selectable: Vec<String>,
 }

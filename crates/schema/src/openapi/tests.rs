@@ -1,13 +1,17 @@
 //! Tests of the documents: references, agreement with the tables, and the parts that clients use.
 
-use std::sync::Arc;
-
 use std::collections::BTreeSet;
+
+use serde::Deserialize as _;
 
 use super::definition_names::definition_of;
 use super::kinds::KINDS;
 use super::*;
 use crate::types::{Fields, Scalar, Shape, TypeRef};
+
+fn schema_text(schema: &Value) -> SchemaText {
+    SchemaText::deserialize(schema).unwrap()
+}
 
 fn served(api_version: &str, kind: &str) -> ResourceDescription {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -245,7 +249,7 @@ fn extensions_for_clients() {
 #[test]
 fn watch_paths_of_built_in_resources() {
     let types = Types::builtins();
-    let watched = |schema: Option<Arc<Value>>, version: &str, kind: &str| {
+    let watched = |schema: Option<SchemaText>, version: &str, kind: &str| {
         let mut resource = served(version, kind);
         resource.verbs.push("watch".to_owned());
         resource.schema = schema;
@@ -254,7 +258,7 @@ fn watch_paths_of_built_in_resources() {
     let resources = [
         watched(None, "v1", "Pod"),
         watched(
-            Some(Arc::new(Value::Null)),
+            Some(SchemaText::default()),
             "stable.example.com/v1",
             "CronTab",
         ),
@@ -316,7 +320,7 @@ fn v2_has_no_defaults() {
         "type": "object", "default": {}, "properties": {"default": {"type": "string", "default": "a"}}}}});
     let mut resources = all();
     resources.push(ResourceDescription {
-        schema: Some(Arc::new(schema)),
+        schema: Some(schema_text(&schema)),
         ..served("stable.example.com/v1", "CronTab")
     });
     fn defaults(schema: &Value) -> usize {
@@ -350,7 +354,7 @@ fn custom_resources_use_their_schema() {
         },
     }}});
     let resources = [ResourceDescription {
-        schema: Some(Arc::new(schema)),
+        schema: Some(schema_text(&schema)),
         ..served("stable.example.com/v1", "CronTab")
     }];
     let document = v3(&info(), &types, &resources);

@@ -1,8 +1,9 @@
 //! Tests of published schemas, with the cases of upstream's builder.
 
-use std::sync::Arc;
+use serde::Deserialize as _;
 
 use super::*;
+use crate::openapi::SchemaText;
 
 const META: &str = "#/meta";
 
@@ -15,7 +16,7 @@ fn published(input: Value, dialect: Dialect) -> Value {
         namespaced: true,
         verbs: Vec::new(),
         parts: Vec::new(),
-        schema: Some(Arc::new(input.clone())),
+        schema: Some(SchemaText::deserialize(&input).unwrap()),
         selectable: vec!["spec.color".to_owned()],
     };
     let mut schema_of = schema(&resource, &input, dialect, META);
