@@ -20,7 +20,6 @@
 //! ```
 
 mod auditor;
-mod complaints;
 mod delivery;
 mod event;
 mod log_backend;
@@ -33,6 +32,8 @@ mod source_ips;
 mod truncate;
 mod webhook;
 
+use std::time::Duration;
+
 pub use auditor::Auditor;
 pub use delivery::{Delivery, Mode, NotWritten};
 pub use event::{Event, ObjectReference, ResponseStatus};
@@ -41,3 +42,6 @@ pub use rotation::Rotation;
 pub use source_ips::source_ips;
 pub use truncate::{TRUNCATED, Truncate};
 pub use webhook::{BatchOptions, Throttle, WebhookOptions};
+
+/// The minimum time between two log messages about failures of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);

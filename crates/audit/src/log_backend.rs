@@ -9,14 +9,14 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 
-use crate::complaints::Complaints;
+use crate::LOG_INTERVAL;
 use crate::delivery::Mode;
 use crate::log_file::{LogFile, Rotated};
 use crate::queue::{Queue, QueueLimits};
 use crate::rotated_files::RotatedFiles;
 use crate::rotation::Rotation;
 use crate::truncate::Truncate;
-use watchet_metrics::Metrics;
+use watchet_metrics::{LogInterval, Metrics};
 use watchet_tasks::Tasks;
 
 /// The time that an event waits for others, which are written together with it. A crash loses the events of this time.
@@ -52,7 +52,7 @@ pub(crate) struct LogBackend {
     file: Mutex<LogFile>,
     /// Locked while they are deleted or compressed. `None` for stdout and devices.
     rotated: Option<Arc<Mutex<RotatedFiles>>>,
-    complaints: Complaints,
+    failures: LogInterval,
     tasks: Tasks,
     metrics: Arc<Metrics>,
 }
@@ -77,7 +77,7 @@ impl LogBackend {
             queue: Queue::new(limits),
             file: Mutex::new(file),
             rotated: is_rotated.then(|| Arc::new(Mutex::new(rotated))),
-            complaints: Complaints::default(),
+            failures: LogInterval::new(LOG_INTERVAL),
             tasks,
             metrics,
         })
@@ -145,9 +145,9 @@ impl LogBackend {
             Err(error) => {
                 let errors = &self.metrics.audit().log_errors;
                 errors.add(lines.len());
-                if self.complaints.is_due() {
+                if let Some(suppressed) = self.failures.next() {
                     let failed = errors.get();
-                    tracing::error!(%error, failed, "cannot write audit events");
+                    tracing::error!(%error, failed, suppressed, "cannot write audit events");
                 }
                 false
             }

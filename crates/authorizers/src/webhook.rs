@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use watchet_api::UserInfo;
 use watchet_auth::{Attributes, Authorizer, Decision, ReviewCache, ReviewKey, SubjectRules};
 use watchet_client::{RestClient, RestError, retry_review};
-use watchet_metrics::{AuthorizationWebhookMetrics, ReviewResult};
+use watchet_metrics::{AuthorizationWebhookMetrics, LogInterval, ReviewResult};
 
 use crate::match_conditions::MatchConditions;
 use crate::review::{ReviewVersion, Reviewed, Status, expression_request, review};
@@ -25,6 +25,9 @@ const CACHED_ATTRIBUTES_MAX: usize = 10_000;
 /// How often the permissions of open watches are reviewed if responses are not cached.
 const UNCACHED_RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 const RECHECK_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+/// The minimum time between two log messages about failures: every request fails while the server is down.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What a request gets if the webhook fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,7 @@ pub struct WebhookAuthorizer {
     client: RestClient,
     settings: WebhookSettings,
     metrics: Arc<AuthorizationWebhookMetrics>,
+    failures: LogInterval,
     cache: ReviewCache<Result<Status, Failure>>,
 }
 
@@ -88,6 +92,7 @@ impl WebhookAuthorizer {
             client,
             settings,
             metrics,
+            failures: LogInterval::new(LOG_INTERVAL),
             cache: ReviewCache::new(RESPONSES_MAX),
         }
     }
@@ -174,7 +179,9 @@ impl WebhookAuthorizer {
         let reviewed = retry_review(|| self.post(body.clone())).await;
         reviewed.map_err(|error| {
             let server = self.client.server();
-            tracing::error!(server, %error, "authorization webhook failed");
+            if let Some(suppressed) = self.failures.next() {
+                tracing::error!(server, %error, suppressed, "authorization webhook failed");
+            }
             if self.settings.failure_policy == FailurePolicy::NoOpinion {
                 self.metrics.count_fail_open(result_of(&error));
             }

@@ -11,6 +11,7 @@ mod encryption;
 mod exposition;
 mod family;
 mod flow_control;
+mod log_interval;
 mod process;
 mod request;
 mod resource;
@@ -32,6 +33,7 @@ pub use encryption::{EncryptionMetrics, Transformation};
 pub use exposition::{Exposition, Format, Kind, Label};
 pub use family::{ItemFamily, MetricItem, Samples, WriteSamples, write_table};
 pub use flow_control::{FlowControlMetrics, FlowMetrics, FlowRejection, LevelSeats};
+pub use log_interval::LogInterval;
 pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
 pub use resource::{
     CacheState, CacheStats, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,

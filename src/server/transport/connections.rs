@@ -12,7 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::server::transport::warnings::WarningInterval;
+use crate::server::transport::WARNING_INTERVAL;
+use watchet_metrics::LogInterval;
 
 /// The idle time after which a connection may be closed for a new one. A client that has just connected gets this time
 /// for its handshake.
@@ -38,7 +39,7 @@ pub(in crate::server) struct Connections {
     /// The connections that have not been evicted, by number.
     open: Mutex<Open>,
     created: Instant,
-    warnings: WarningInterval,
+    warnings: LogInterval,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +80,7 @@ impl Connections {
             permits: Arc::new(Semaphore::new(max)),
             open: Mutex::default(),
             created: Instant::now(),
-            warnings: WarningInterval::default(),
+            warnings: LogInterval::new(WARNING_INTERVAL),
         })
     }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use crate::server::transport::WARNING_INTERVAL;
 use crate::server::transport::connection;
 use crate::server::transport::connections::Connections;
 use crate::server::transport::handshakes::Handshakes;
 use crate::server::transport::service::Service;
 use crate::server::transport::tls::TlsSettings;
-use crate::server::transport::warnings::WarningInterval;
 use crate::tasks::Tasks;
+use watchet_metrics::LogInterval;
 
 /// The backlog of accepted connections: thousands of clients reconnect at the same time after a
 /// restart. The system's limit may be lower.
@@ -98,7 +99,7 @@ pub(in crate::server) async fn accept(
 ) {
     let stop = tasks.token();
     let handshakes = Handshakes::new(HANDSHAKES_MAX);
-    let failures = WarningInterval::default();
+    let failures = LogInterval::new(WARNING_INTERVAL);
     loop {
         let next = async {
             let (stream, peer) = listener.accept().await?;

@@ -18,4 +18,8 @@ mod corked;
 mod overdue;
 mod socket;
 mod unread;
-mod warnings;
+
+use std::time::Duration;
+
+/// The minimum time between two warnings about connections of one kind.
+pub(in crate::server) const WARNING_INTERVAL: Duration = Duration::from_secs(1);

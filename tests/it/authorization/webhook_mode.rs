@@ -124,6 +124,10 @@ async fn a_failing_webhook_is_an_internal_error_unless_roles_allow_the_request()
     let series = r#"apiserver_authorization_webhook_evaluations_fail_open_total{name="default",result="error"}"#;
     let failures = scrape(&server).await.get(series).unwrap_or_default();
     assert!(failures >= 4.0, "{failures}");
+    // Each failed review used to be logged.
+    let log = server.log();
+    let logged = log.matches("authorization webhook failed").count();
+    assert_eq!(logged, 1, "{log}");
     server.stop().await;
 }
 

@@ -12,13 +12,13 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::complaints::Complaints;
+use crate::LOG_INTERVAL;
 use crate::delivery::Mode;
 use crate::queue::{Batch, Queue, QueueLimits};
 use crate::truncate::Truncate;
 use deadline::ShutdownDeadline;
 use watchet_client::{RateLimiter as _, RestClient, TokenBucket};
-use watchet_metrics::Metrics;
+use watchet_metrics::{LogInterval, Metrics};
 use watchet_tasks::Tasks;
 
 /// How often a batch is posted until it is dropped, as upstream.
@@ -84,8 +84,8 @@ pub(crate) struct WebhookBackend {
     options: WebhookOptions,
     queue: Queue,
     in_flight: Arc<Semaphore>,
-    retries: Complaints,
-    drops: Complaints,
+    retries: LogInterval,
+    drops: LogInterval,
     deadline: ShutdownDeadline,
     tasks: Tasks,
     metrics: Arc<Metrics>,
@@ -110,8 +110,8 @@ impl WebhookBackend {
             options,
             queue: Queue::new(limits),
             in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX)),
-            retries: Complaints::default(),
-            drops: Complaints::default(),
+            retries: LogInterval::new(LOG_INTERVAL),
+            drops: LogInterval::new(LOG_INTERVAL),
             deadline: ShutdownDeadline::new(tasks.token()),
             tasks,
             metrics,
@@ -187,12 +187,13 @@ impl WebhookBackend {
         };
         let errors = &self.metrics.audit().webhook_errors;
         errors.add(events.len());
-        if self.drops.is_due() {
+        if let Some(suppressed) = self.drops.next() {
             let (server, dropped) = (self.client.server(), errors.get());
             tracing::error!(
                 server,
                 error,
                 dropped,
+                suppressed,
                 "audit events dropped: the webhook failed"
             );
         }
@@ -211,9 +212,9 @@ impl WebhookBackend {
             if attempt >= ATTEMPTS_MAX && !stop.is_cancelled() {
                 return Err(error.to_string());
             }
-            if self.retries.is_due() {
+            if let Some(suppressed) = self.retries.next() {
                 let server = self.client.server();
-                tracing::warn!(server, %error, ?backoff, "audit webhook failed, retrying");
+                tracing::warn!(server, %error, ?backoff, suppressed, "audit webhook failed, retrying");
             }
             pause(&stop, backoff).await;
             backoff = backoff.mul_f64(BACKOFF_FACTOR);
