@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use watchet::api::UserInfo;
-use watchet::audit::{Auditor, LogOptions, Mode, Rotation};
+use watchet::audit::{Auditor, BatchOptions, LogFormat, LogOptions, Mode, Rotation};
 use watchet::metrics::Metrics;
 
 use fixture::Server;
@@ -39,7 +39,14 @@ fn auditor(policy: &str, path: PathBuf, metrics: &Arc<Metrics>) -> Arc<Auditor> 
             backups_max: 1,
             ..Rotation::default()
         },
+        format: LogFormat::Json,
         mode: Mode::Batch,
+        batch: BatchOptions {
+            buffer_size: 10_000,
+            size_max: 5_000,
+            wait_max: Duration::from_millis(100),
+            throttle: None,
+        },
         truncate: None,
     };
     let policy = policy.parse().expect("a policy");

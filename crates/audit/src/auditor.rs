@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::delivery::{Delivery, Mode};
 use crate::event::Event;
-use crate::log_backend::{LogBackend, LogOptions};
+use crate::log_backend::{LogBackend, LogFormat, LogOptions};
 use crate::policy::{AuditConfig, Policy, RequestAttributes};
 use crate::truncate::Truncate;
 use crate::webhook::{WebhookBackend, WebhookOptions};
@@ -83,7 +83,10 @@ impl Auditor {
             truncated
         };
         let logged = self.log.as_ref();
-        let logged = logged.and_then(|log| log.record(truncated(log.truncate)?));
+        let logged = logged.and_then(|log| match log.format {
+            LogFormat::Json => log.record(truncated(log.truncate)?),
+            LogFormat::Legacy => log.record(event.legacy_line()),
+        });
         let sent = self.webhook.as_ref();
         let sent = sent.and_then(|webhook| webhook.record(truncated(webhook.truncate())?));
         match (logged, sent) {

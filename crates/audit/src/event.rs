@@ -245,7 +245,8 @@ impl Serialize for Event<'_> {
     }
 }
 
-fn truncated(user_agent: &str) -> Cow<'_, str> {
+/// Returns a user agent of at most the maximum length.
+pub(crate) fn truncated(user_agent: &str) -> Cow<'_, str> {
     match user_agent.len() > USER_AGENT_BYTES_MAX {
         true => {
             let end = user_agent.floor_char_boundary(USER_AGENT_BYTES_MAX);

@@ -20,8 +20,10 @@
 //! ```
 
 mod auditor;
+mod batch;
 mod delivery;
 mod event;
+mod legacy;
 mod log_backend;
 mod log_file;
 pub mod policy;
@@ -35,13 +37,14 @@ mod webhook;
 use std::time::Duration;
 
 pub use auditor::Auditor;
+pub use batch::{BatchOptions, Throttle};
 pub use delivery::{Delivery, Mode, NotWritten};
 pub use event::{Event, ObjectReference, ResponseStatus};
-pub use log_backend::{BATCH_DELAY, LogOptions};
+pub use log_backend::{LogFormat, LogOptions};
 pub use rotation::Rotation;
 pub use source_ips::source_ips;
 pub use truncate::{TRUNCATED, Truncate};
-pub use webhook::{BatchOptions, Throttle, WebhookOptions};
+pub use webhook::WebhookOptions;
 
 /// The minimum time between two log messages about failures of one kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);

@@ -3,13 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 
 use crate::LOG_INTERVAL;
+use crate::batch::{BatchOptions, BatchRate};
 use crate::delivery::Mode;
 use crate::log_file::{LogFile, Rotated};
 use crate::queue::{Queue, QueueLimits};
@@ -19,26 +19,34 @@ use crate::truncate::Truncate;
 use watchet_metrics::{LogInterval, Metrics};
 use watchet_tasks::Tasks;
 
-/// The time that an event waits for others, which are written together with it. A crash loses the events of this time.
-pub const BATCH_DELAY: Duration = Duration::from_millis(100);
+/// The maximum total size of the events that wait or are being written, in bytes.
+const BYTES_MAX: usize = 64 << 20;
 
-/// The bounds of what waits, in mode [`Mode::Batch`]. The number of events is upstream's.
-const LIMITS: QueueLimits = QueueLimits {
-    events: 10_000,
-    bytes: 64 << 20,
-    batch_events: 5_000,
-    batch_bytes: 8 << 20,
-};
+/// The maximum size of a batch in bytes, if the configuration has none.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// The format of the lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// An `Event` of `audit.k8s.io/v1`.
+    Json,
+    /// kube-apiserver's older text with the most important members.
+    Legacy,
+}
 
 /// The settings of the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LogOptions {
     /// The file; `-` is stdout.
     pub path: PathBuf,
     /// When the file is rotated.
     pub rotation: Rotation,
+    /// The format of the lines.
+    pub format: LogFormat,
     /// When events are written.
     pub mode: Mode,
+    /// The batches, in mode [`Mode::Batch`].
+    pub batch: BatchOptions,
     /// The maximum size of events, if there is one.
     pub truncate: Option<Truncate>,
 }
@@ -47,7 +55,9 @@ pub struct LogOptions {
 #[derive(Debug)]
 pub(crate) struct LogBackend {
     mode: Mode,
+    pub(crate) format: LogFormat,
     pub(crate) truncate: Option<Truncate>,
+    batch: BatchOptions,
     queue: Queue,
     file: Mutex<LogFile>,
     /// Locked while they are deleted or compressed. `None` for stdout and devices.
@@ -67,12 +77,16 @@ impl LogBackend {
         let is_rotated = file.is_rotated();
         let batch_bytes = options.truncate.map(|truncate| truncate.batch_bytes_max);
         let limits = QueueLimits {
-            batch_bytes: batch_bytes.unwrap_or(LIMITS.batch_bytes),
-            ..LIMITS
+            events: options.batch.buffer_size,
+            bytes: BYTES_MAX,
+            batch_events: options.batch.size_max,
+            batch_bytes: batch_bytes.unwrap_or(BATCH_BYTES_MAX),
         };
         let rotated = RotatedFiles::new(&options.path, options.rotation);
         Ok(Self {
             mode: options.mode,
+            format: options.format,
+            batch: options.batch.clone(),
             truncate: options.truncate,
             queue: Queue::new(limits),
             file: Mutex::new(file),
@@ -109,17 +123,25 @@ impl LogBackend {
     pub(crate) async fn run(self: Arc<Self>) {
         self.spawn_clean_up();
         let stop = self.tasks.token();
-        let ready = || stop.run_until_cancelled(self.queue.ready(BATCH_DELAY));
+        let mut rate = BatchRate::new(self.batch.throttle);
+        let batches_max = match self.batch.throttle {
+            Some(_) => 1,
+            None => usize::MAX,
+        };
+        let ready = || stop.run_until_cancelled(self.queue.ready(self.batch.wait_max));
         while ready().await.is_some() {
-            self.write_waiting().await;
+            rate.wait(&stop).await;
+            self.write_waiting(batches_max).await;
         }
-        self.write_waiting().await;
+        self.write_waiting(usize::MAX).await;
     }
 
-    async fn write_waiting(self: &Arc<Self>) {
+    /// Writes at most `batches_max` batches of the events that wait.
+    async fn write_waiting(self: &Arc<Self>, batches_max: usize) {
         let backend = Arc::clone(self);
         let write = move || {
-            while let Some(batch) = backend.queue.take() {
+            let batches = std::iter::from_fn(|| backend.queue.take());
+            for batch in batches.take(batches_max) {
                 backend.write(&batch.events);
                 backend.queue.release(batch.bytes);
             }
@@ -171,6 +193,8 @@ impl LogBackend {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test]
@@ -179,7 +203,14 @@ mod tests {
         let options = LogOptions {
             path: directory.path().join("audit.log"),
             rotation: Rotation::default(),
+            format: LogFormat::Json,
             mode: Mode::Batch,
+            batch: BatchOptions {
+                buffer_size: 100,
+                size_max: 100,
+                wait_max: Duration::ZERO,
+                throttle: None,
+            },
             truncate: Some(Truncate {
                 event_bytes_max: 8,
                 batch_bytes_max: 8,

@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-use crate::audit::{BatchOptions, LogOptions, Mode, Rotation, Throttle, Truncate, WebhookOptions};
+use crate::audit::{
+    BatchOptions, LogFormat, LogOptions, Mode, Rotation, Throttle, Truncate, WebhookOptions,
+};
 use crate::server::config::file_setting::FileSetting;
 use crate::server::config::flags::Flags;
 use crate::server::config::setting_value::{
@@ -79,13 +81,30 @@ impl LogConfig {
             age_max: number(&flags.audit_log_maxage)?,
             compress: boolean(&flags.audit_log_compress)?,
         };
+        let format = match flags.audit_log_format.text.as_str() {
+            "json" => LogFormat::Json,
+            "legacy" => LogFormat::Legacy,
+            _ => return Err(flags.audit_log_format.error("must be json or legacy")),
+        };
+        check_version(&flags.audit_log_version)?;
         let mode = mode(&flags.audit_log_mode)?;
+        let batch = BatchSettings {
+            buffer_size: &flags.audit_log_batch_buffer_size,
+            max_size: &flags.audit_log_batch_max_size,
+            max_wait: &flags.audit_log_batch_max_wait,
+            throttle_enable: &flags.audit_log_batch_throttle_enable,
+            throttle_qps: &flags.audit_log_batch_throttle_qps,
+            throttle_burst: &flags.audit_log_batch_throttle_burst,
+        };
+        let batch = batch.check()?;
         let file = flags.audit_log_path.non_empty().map(FileSetting::new);
         Ok(file.map(|file| Self {
             options: LogOptions {
                 path: file.path.clone(),
                 rotation,
+                format,
                 mode,
+                batch,
                 truncate,
             },
             file,
@@ -100,23 +119,19 @@ impl WebhookConfig {
             &flags.audit_webhook_truncate_max_event_size,
             &flags.audit_webhook_truncate_max_batch_size,
         )?;
-        let throttle = Throttle {
-            qps: positive(&flags.audit_webhook_batch_throttle_qps, |qps: f64| {
-                qps > 0.0 && qps.is_finite()
-            })?,
-            burst: positive(&flags.audit_webhook_batch_throttle_burst, |burst| burst > 0)?,
+        check_version(&flags.audit_webhook_version)?;
+        let batch = BatchSettings {
+            buffer_size: &flags.audit_webhook_batch_buffer_size,
+            max_size: &flags.audit_webhook_batch_max_size,
+            max_wait: &flags.audit_webhook_batch_max_wait,
+            throttle_enable: &flags.audit_webhook_batch_throttle_enable,
+            throttle_qps: &flags.audit_webhook_batch_throttle_qps,
+            throttle_burst: &flags.audit_webhook_batch_throttle_burst,
         };
-        let is_throttled = boolean(&flags.audit_webhook_batch_throttle_enable)?;
-        let is_positive = |size: usize| size > 0;
         let options = WebhookOptions {
             mode: mode(&flags.audit_webhook_mode)?,
             initial_backoff: parsed_duration(&flags.audit_webhook_initial_backoff)?,
-            batch: BatchOptions {
-                buffer_size: positive(&flags.audit_webhook_batch_buffer_size, is_positive)?,
-                size_max: positive(&flags.audit_webhook_batch_max_size, is_positive)?,
-                wait_max: parsed_duration(&flags.audit_webhook_batch_max_wait)?,
-                throttle: is_throttled.then_some(throttle),
-            },
+            batch: batch.check()?,
             truncate,
         };
         let kubeconfig = flags.audit_webhook_config_file.non_empty();
@@ -124,6 +139,39 @@ impl WebhookConfig {
             kubeconfig: FileSetting::new(kubeconfig),
             options,
         }))
+    }
+}
+
+/// The values of `--audit-log-batch-*` or `--audit-webhook-batch-*`.
+struct BatchSettings<'a> {
+    buffer_size: &'a SettingValue,
+    max_size: &'a SettingValue,
+    max_wait: &'a SettingValue,
+    throttle_enable: &'a SettingValue,
+    throttle_qps: &'a SettingValue,
+    throttle_burst: &'a SettingValue,
+}
+
+impl BatchSettings<'_> {
+    fn check(&self) -> Result<BatchOptions, ConfigError> {
+        let throttle = Throttle {
+            qps: positive(self.throttle_qps, |qps: f64| qps > 0.0 && qps.is_finite())?,
+            burst: positive(self.throttle_burst, |burst| burst > 0)?,
+        };
+        let is_positive = |size: usize| size > 0;
+        Ok(BatchOptions {
+            buffer_size: positive(self.buffer_size, is_positive)?,
+            size_max: positive(self.max_size, is_positive)?,
+            wait_max: parsed_duration(self.max_wait)?,
+            throttle: boolean(self.throttle_enable)?.then_some(throttle),
+        })
+    }
+}
+
+fn check_version(setting: &SettingValue) -> Result<(), ConfigError> {
+    match setting.text.as_str() {
+        "audit.k8s.io/v1" => Ok(()),
+        _ => Err(setting.error("must be audit.k8s.io/v1")),
     }
 }
 
@@ -241,6 +289,15 @@ mod tests {
                 "async",
                 "must be batch, blocking or blocking-strict",
             ),
+            ("audit-log-format", "text", "must be json or legacy"),
+            (
+                "audit-log-version",
+                "audit.k8s.io/v1beta1",
+                "must be audit.k8s.io/v1",
+            ),
+            ("audit-webhook-version", "v1", "must be audit.k8s.io/v1"),
+            ("audit-log-batch-max-size", "0", "must be a positive number"),
+            ("audit-log-batch-max-wait", "1", "must be a duration"),
             ("audit-log-maxage", "-1", "must be a number, 0 or more"),
             ("audit-log-compress", "maybe", "must be true or false"),
             (

@@ -184,11 +184,36 @@ pub(in crate::server) struct Flags {
     /// Compress rotated audit logs with gzip
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = AUDIT)]
     pub audit_log_compress: SettingValue,
-    /// When events are written to the log: `batch` (together, at most 100 ms later; events are dropped and counted if
-    /// too many wait), `blocking` (before the request continues) or `blocking-strict` (a request is also rejected if the
+    /// Format of the audit log: `json`, or `legacy`, one line of text per event with its most important members
+    #[arg(long, value_name = "FORMAT", default_value = "json", help_heading = AUDIT)]
+    pub audit_log_format: SettingValue,
+    /// API version of the events in the log; audit.k8s.io/v1 is the only one
+    #[arg(long, value_name = "VERSION", default_value = "audit.k8s.io/v1", help_heading = AUDIT)]
+    pub audit_log_version: SettingValue,
+    /// When events are written to the log: `batch` (together, see --audit-log-batch-max-wait; events are dropped and
+    /// counted if too many wait), `blocking` (before the request continues) or `blocking-strict` (a request is also rejected if the
     /// event of its arrival cannot be written)
     #[arg(long, value_name = "MODE", default_value = "batch", help_heading = AUDIT)]
     pub audit_log_mode: SettingValue,
+    /// Maximum number of events that wait for the log; further ones are dropped and counted; only with mode `batch`
+    #[arg(long, value_name = "NUMBER", default_value = "10000", help_heading = AUDIT)]
+    pub audit_log_batch_buffer_size: SettingValue,
+    /// Maximum number of events that are written to the log together; only with mode `batch`
+    #[arg(long, value_name = "NUMBER", default_value = "5000", help_heading = AUDIT)]
+    pub audit_log_batch_max_size: SettingValue,
+    /// Maximum time that an event waits for others before it is written; a crash loses the events of this time; only
+    /// with mode `batch`
+    #[arg(long, value_name = "DURATION", default_value = "100ms", help_heading = AUDIT)]
+    pub audit_log_batch_max_wait: SettingValue,
+    /// Limit the rate of writes to the log; only with mode `batch`
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = AUDIT)]
+    pub audit_log_batch_throttle_enable: SettingValue,
+    /// Maximum average number of writes to the log per second; only with --audit-log-batch-throttle-enable
+    #[arg(long, value_name = "NUMBER", default_value = "10", help_heading = AUDIT)]
+    pub audit_log_batch_throttle_qps: SettingValue,
+    /// Maximum number of writes to the log without a pause; only with --audit-log-batch-throttle-enable
+    #[arg(long, value_name = "NUMBER", default_value = "15", help_heading = AUDIT)]
+    pub audit_log_batch_throttle_burst: SettingValue,
     /// Limit the size of events in the log
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = AUDIT)]
     pub audit_log_truncate_enabled: SettingValue,
@@ -207,6 +232,9 @@ pub(in crate::server) struct Flags {
     /// fifth failure the events are dropped and counted
     #[arg(long, value_name = "DURATION", default_value = "10s", help_heading = AUDIT)]
     pub audit_webhook_initial_backoff: SettingValue,
+    /// API version of the events for the webhook; audit.k8s.io/v1 is the only one
+    #[arg(long, value_name = "VERSION", default_value = "audit.k8s.io/v1", help_heading = AUDIT)]
+    pub audit_webhook_version: SettingValue,
     /// When events are sent to the webhook: `batch`, `blocking` or `blocking-strict`, as --audit-log-mode
     #[arg(long, value_name = "MODE", default_value = "batch", help_heading = AUDIT)]
     pub audit_webhook_mode: SettingValue,

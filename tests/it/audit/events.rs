@@ -92,6 +92,42 @@ async fn a_write_of_kubectl_has_one_event() {
 }
 
 #[tokio::test]
+async fn the_legacy_format_has_one_line_per_event_and_a_stop_writes_throttled_batches() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "omitStages: [RequestReceived]\nrules: [{level: Metadata, verbs: [create], \
+                 resources: [{group: '', resources: [configmaps]}]}]";
+    let flags = [
+        "--audit-log-format=legacy",
+        "--audit-log-batch-max-size=1",
+        "--audit-log-batch-throttle-enable",
+        "--audit-log-batch-throttle-qps=0.01",
+        "--audit-log-batch-throttle-burst=1",
+    ];
+    let server = start(directory.path(), rules, &flags).await;
+    let mut wire = server.admin(Protocol::Http1).await;
+    for index in 0..5 {
+        let map = json!({"metadata": {"name": format!("m{index}")}});
+        assert_eq!(wire.post(CONFIG_MAPS, &map).await.status, 201);
+    }
+    let log = directory.path().join("audit.log");
+    let written = std::fs::read_to_string(&log).unwrap();
+    assert!(written.lines().count() < 5, "not throttled: {written}");
+    server.stop().await;
+    let text = std::fs::read_to_string(&log).unwrap();
+    let ours: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("user=\"kubernetes-admin\""))
+        .collect();
+    assert_eq!(ours.len(), 5, "{text}");
+    for line in ours {
+        let (time, rest) = line.split_once(" AUDIT: id=").expect(line);
+        time.parse::<jiff::Timestamp>().expect(line);
+        assert!(rest.contains("stage=\"ResponseComplete\""), "{line}");
+        assert!(rest.ends_with("response=\"201\""), "{line}");
+    }
+}
+
+#[tokio::test]
 async fn rejected_requests_have_one_event() {
     let directory = tempfile::tempdir().unwrap();
     let rules = "omitStages: [RequestReceived]\nrules: [{level: Metadata}]";

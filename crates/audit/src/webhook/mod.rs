@@ -13,11 +13,12 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::LOG_INTERVAL;
+use crate::batch::{BatchOptions, BatchRate};
 use crate::delivery::Mode;
 use crate::queue::{Batch, Queue, QueueLimits};
 use crate::truncate::Truncate;
 use deadline::ShutdownDeadline;
-use watchet_client::{RateLimiter as _, RestClient, TokenBucket};
+use watchet_client::RestClient;
 use watchet_metrics::{LogInterval, Metrics};
 use watchet_tasks::Tasks;
 
@@ -53,28 +54,6 @@ pub struct WebhookOptions {
     pub batch: BatchOptions,
     /// The maximum sizes of events and batches, if there are any.
     pub truncate: Option<Truncate>,
-}
-
-/// How events are collected in batches.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BatchOptions {
-    /// The maximum number of events that wait; further ones are dropped.
-    pub buffer_size: usize,
-    /// The maximum number of events of a batch.
-    pub size_max: usize,
-    /// The maximum time that an event waits for a complete batch.
-    pub wait_max: Duration,
-    /// The maximum rate of batches, if there is one.
-    pub throttle: Option<Throttle>,
-}
-
-/// A maximum rate of batches.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Throttle {
-    /// Batches per second; positive.
-    pub qps: f64,
-    /// Batches that may be sent without a pause after a time without any.
-    pub burst: u32,
 }
 
 /// Posts events.
@@ -142,16 +121,11 @@ impl WebhookBackend {
     /// Posts the events that wait, until the tasks stop; then posts the last ones.
     pub(crate) async fn run(self: Arc<Self>) {
         let stop = self.tasks.token();
-        let throttle = self.options.batch.throttle;
-        let mut bucket = throttle.map(|throttle| TokenBucket::new(throttle.qps, throttle.burst));
+        let mut rate = BatchRate::new(self.options.batch.throttle);
         let wait = self.options.batch.wait_max;
         let ready = || stop.run_until_cancelled(self.queue.ready(wait));
         while ready().await.is_some() {
-            let delay = bucket
-                .as_mut()
-                .map_or(Duration::ZERO, |bucket| bucket.when(0));
-            // At the shutdown the last batches are sent without delay.
-            let _stopped = stop.run_until_cancelled(tokio::time::sleep(delay)).await;
+            rate.wait(&stop).await;
             self.start_next().await;
         }
         while self.start_next().await {}
