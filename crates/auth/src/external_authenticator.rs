@@ -39,3 +39,21 @@ pub struct ExternalUser {
     /// The issuer; `None` if it is unknown.
     pub issuer: Option<Arc<str>>,
 }
+
+impl ExternalUser {
+    /// Returns about how many bytes it takes, with what each allocation costs.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        const ALLOCATION: usize = 48;
+        let strings = |all: &[String]| all.iter().map(|one| one.len() + ALLOCATION).sum::<usize>();
+        let UserInfo {
+            name,
+            uid,
+            groups,
+            extra,
+        } = &*self.user;
+        let extra = extra.iter();
+        let extra = extra.map(|(key, values)| key.len() + ALLOCATION + strings(values));
+        name.len() + uid.len() + strings(groups) + extra.sum::<usize>() + strings(&self.audiences)
+    }
+}

@@ -32,17 +32,25 @@ impl ReviewKey {
 type Entry<R> = Arc<OnceCell<(R, Instant)>>;
 type Entries<R> = HashMap<ReviewKey, Entry<R>>;
 
+/// The maximum size of all responses in bytes. A response may have a mebibyte, and a hostile program gives each request
+/// another one.
+const BYTES_MAX: usize = 32 << 20;
+
 /// Responses by what was reviewed, until they expire. The least recently used ones are forgotten when there are too
-/// many.
+/// many, or when they take more than 32 MiB.
 pub struct ReviewCache<R> {
     generations: Mutex<Generations<R>>,
     /// The maximum number of responses in a generation.
     generation_max: usize,
+    /// Returns the size of a response in bytes.
+    size: fn(&R) -> usize,
 }
 
 /// The entries used since `old` was replaced, and the others.
 struct Generations<R> {
     recent: Entries<R>,
+    /// The size of the responses that were added to `recent`, also of those removed since.
+    recent_bytes: usize,
     old: Entries<R>,
 }
 
@@ -53,18 +61,20 @@ impl<R> fmt::Debug for ReviewCache<R> {
 }
 
 impl<R: Clone> ReviewCache<R> {
-    /// Creates a cache of at most `responses_max` responses.
+    /// Creates a cache of at most `responses_max` responses, whose sizes in bytes `size` returns.
     ///
     /// # Panics
     /// If `responses_max` is less than 2.
-    pub fn new(responses_max: usize) -> Self {
+    pub fn new(responses_max: usize, size: fn(&R) -> usize) -> Self {
         assert!(responses_max >= 2, "a cache of {responses_max} responses");
         Self {
             generations: Mutex::new(Generations {
                 recent: Entries::new(),
+                recent_bytes: 0,
                 old: Entries::new(),
             }),
             generation_max: responses_max / 2,
+            size,
         }
     }
 
@@ -74,17 +84,33 @@ impl<R: Clone> ReviewCache<R> {
         F: Future<Output = (R, Instant)>,
     {
         let entry = self.entry(key);
-        let (response, until) = entry.get_or_init(compute).await;
+        let mut is_computed = false;
+        let computing = || {
+            is_computed = true;
+            compute()
+        };
+        let (response, until) = entry.get_or_init(computing).await;
         if *until <= Instant::now() {
             self.remove(key, &entry);
+        } else if is_computed {
+            self.count_bytes((self.size)(response));
         }
         response.clone()
+    }
+
+    /// Counts the size of a response that was computed after its entry was inserted.
+    fn count_bytes(&self, bytes: usize) {
+        let mut generations = self.generations.lock();
+        generations.recent_bytes += bytes;
+        if generations.recent_bytes > BYTES_MAX / 2 {
+            generations.start();
+        }
     }
 
     /// Removes `entry` if it is still the one of `key`: clients may choose the size of a response that is valid no longer.
     fn remove(&self, key: ReviewKey, entry: &Entry<R>) {
         let mut generations = self.generations.lock();
-        let Generations { recent, old } = &mut *generations;
+        let Generations { recent, old, .. } = &mut *generations;
         for entries in [recent, old] {
             if entries
                 .get(&key)
@@ -97,18 +123,30 @@ impl<R: Clone> ReviewCache<R> {
 
     fn entry(&self, key: ReviewKey) -> Entry<R> {
         let mut generations = self.generations.lock();
-        let Generations { recent, old } = &mut *generations;
         let now = Instant::now();
         let is_valid = |entry: &Entry<R>| entry.get().is_none_or(|(_, until)| *until > now);
-        if let Some(entry) = recent.get(&key).filter(|entry| is_valid(entry)) {
+        let recent = generations.recent.get(&key);
+        if let Some(entry) = recent.filter(|entry| is_valid(entry)) {
             return Arc::clone(entry);
         }
-        let entry = old.remove(&key).filter(is_valid).unwrap_or_default();
-        if recent.len() >= self.generation_max {
-            *old = std::mem::take(recent);
+        let entry = generations.old.remove(&key).filter(is_valid);
+        let entry = entry.unwrap_or_default();
+        let bytes = entry.get().map_or(0, |(response, _)| (self.size)(response));
+        let is_full = generations.recent.len() >= self.generation_max;
+        if is_full || generations.recent_bytes + bytes > BYTES_MAX / 2 {
+            generations.start();
         }
-        recent.insert(key, Arc::clone(&entry));
+        generations.recent_bytes += bytes;
+        generations.recent.insert(key, Arc::clone(&entry));
         entry
+    }
+}
+
+impl<R> Generations<R> {
+    /// Starts a generation; the responses that were not used in the last one are forgotten.
+    fn start(&mut self) {
+        self.old = std::mem::take(&mut self.recent);
+        self.recent_bytes = 0;
     }
 }
 
@@ -146,7 +184,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn responses_are_computed_once_until_they_expire() {
-        let cache = ReviewCache::new(RESPONSES_MAX);
+        let cache = ReviewCache::new(RESPONSES_MAX, |_| 1);
         let count = AtomicUsize::new(0);
         let get = |text: &'static str, response: u32, ttl: u64| {
             let count = &count;
@@ -168,7 +206,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_cancelled_computation_begins_again() {
-        let cache = ReviewCache::new(RESPONSES_MAX);
+        let cache = ReviewCache::new(RESPONSES_MAX, |_| 1);
         let hanging = cache.get_or_compute(key("a"), std::future::pending);
         let ended = tokio::time::timeout(Duration::from_secs(1), hanging).await;
         assert!(ended.is_err());
@@ -178,7 +216,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn responses_that_are_not_valid_later_are_not_stored() {
-        let cache = ReviewCache::new(RESPONSES_MAX);
+        let cache = ReviewCache::new(RESPONSES_MAX, |_| 1);
         for number in 0..RESPONSES_MAX {
             let compute = || async { (number, Instant::now()) };
             assert_eq!(
@@ -192,9 +230,33 @@ mod tests {
         assert_eq!((generations.recent.len(), generations.old.len()), (0, 0));
     }
 
+    /// A token webhook that gave each token another user of a mebibyte used to fill gibibytes.
+    #[tokio::test]
+    async fn large_responses_are_forgotten_earlier() {
+        let cache = ReviewCache::new(4096, |response: &usize| *response);
+        let get = |text: String| {
+            let cache = &cache;
+            async move {
+                let compute = || async { (1 << 20, in_a_minute()) };
+                cache.get_or_compute(key(&text), compute).await
+            }
+        };
+        for number in 0..100 {
+            get(number.to_string()).await;
+            get("used".to_owned()).await;
+            let generations = cache.generations.lock();
+            let stored = generations.recent.len() + generations.old.len();
+            assert!(stored <= 32 + 2, "{stored} after {number}");
+            assert!(
+                generations.recent.contains_key(&key("used"))
+                    || generations.old.contains_key(&key("used"))
+            );
+        }
+    }
+
     #[tokio::test]
     async fn the_least_recently_used_responses_are_forgotten() {
-        let cache = ReviewCache::new(RESPONSES_MAX);
+        let cache = ReviewCache::new(RESPONSES_MAX, |_| 1);
         let get = |text: String, response: usize| {
             let cache = &cache;
             async move {

@@ -86,7 +86,10 @@ impl WebhookAuthenticator {
             version,
             cache_ttl,
             audiences,
-            cache: ReviewCache::new(RESULTS_MAX),
+            cache: ReviewCache::new(RESULTS_MAX, |reviewed| match reviewed {
+                Ok(Some(user)) => user.size(),
+                Ok(None) | Err(_) => 0,
+            }),
         }
     }
 

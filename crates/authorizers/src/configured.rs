@@ -14,9 +14,9 @@ use watchet_auth::{Attributes, Authorizer, Decision, SubjectRules};
 use watchet_metrics::AuthorizerMetrics;
 use watchet_tasks::Tasks;
 
-/// An authorizer of a configuration.
+/// An authorizer of a configuration, with the metrics of its decisions.
 #[derive(Debug, Clone)]
-pub struct AuthorizerLink {
+pub struct InstrumentedAuthorizer {
     /// The authorizer.
     pub authorizer: Arc<dyn Authorizer>,
     /// Counts its decisions.
@@ -31,7 +31,7 @@ pub struct AuthorizerLink {
 ///
 /// Watches are authorized again when the configuration is replaced, and regularly if another program decides.
 pub struct ConfiguredAuthorizer {
-    links: ArcSwap<Vec<AuthorizerLink>>,
+    authorizers: ArcSwap<Vec<InstrumentedAuthorizer>>,
     /// Notified when decisions may have changed.
     subscribers: Mutex<Vec<Weak<Notify>>>,
     /// Authorizers of this process, which all configurations share: they notify changes.
@@ -42,7 +42,7 @@ pub struct ConfiguredAuthorizer {
 impl fmt::Debug for ConfiguredAuthorizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ConfiguredAuthorizer")
-            .field(&self.links)
+            .field(&self.authorizers)
             .finish()
     }
 }
@@ -51,12 +51,12 @@ impl ConfiguredAuthorizer {
     /// Creates an authorizer. `local` are the authorizers of this process, which all configurations share. A task of
     /// `tasks` notifies regularly if another program decides.
     pub fn start(
-        links: Vec<AuthorizerLink>,
+        authorizers: Vec<InstrumentedAuthorizer>,
         local: Vec<Arc<dyn Authorizer>>,
         tasks: &Tasks,
     ) -> Arc<Self> {
         let authorizer = Arc::new(Self {
-            links: ArcSwap::from_pointee(links),
+            authorizers: ArcSwap::from_pointee(authorizers),
             subscribers: Mutex::default(),
             local,
             replaced: Notify::new(),
@@ -70,8 +70,8 @@ impl ConfiguredAuthorizer {
     }
 
     /// Replaces the authorizers.
-    pub fn replace(&self, links: Vec<AuthorizerLink>) {
-        self.links.store(Arc::new(links));
+    pub fn replace(&self, authorizers: Vec<InstrumentedAuthorizer>) {
+        self.authorizers.store(Arc::new(authorizers));
         self.replaced.notify_one();
         self.notify();
     }
@@ -79,8 +79,11 @@ impl ConfiguredAuthorizer {
     async fn notify_regularly(&self) {
         loop {
             let interval = {
-                let links = self.links.load();
-                links.iter().filter_map(|link| link.recheck_interval).min()
+                let authorizers = self.authorizers.load();
+                authorizers
+                    .iter()
+                    .filter_map(|instrumented| instrumented.recheck_interval)
+                    .min()
             };
             let passed = async {
                 match interval {
@@ -117,14 +120,14 @@ impl Authorizer for ConfiguredAuthorizer {
         {
             return Decision::Allow("".into());
         }
-        let links = self.links.load_full();
+        let authorizers = self.authorizers.load_full();
         let mut reasons: Vec<Cow<'static, str>> = Vec::new();
         let mut errors: Vec<Cow<'static, str>> = Vec::new();
-        for link in links.iter() {
-            let decision = link.authorizer.authorize(attributes).await;
+        for instrumented in authorizers.iter() {
+            let decision = instrumented.authorizer.authorize(attributes).await;
             match decision {
-                Decision::Allow(_) => link.metrics.allowed.inc(),
-                _ if decision.is_denied() => link.metrics.denied.inc(),
+                Decision::Allow(_) => instrumented.metrics.allowed.inc(),
+                _ if decision.is_denied() => instrumented.metrics.denied.inc(),
                 Decision::Failed { error, .. } => {
                     errors.push(error);
                     continue;
@@ -158,8 +161,8 @@ impl Authorizer for ConfiguredAuthorizer {
     async fn rules(&self, user: &UserInfo, namespace: &str) -> SubjectRules {
         let mut all = SubjectRules::default();
         let mut errors = Vec::new();
-        for link in self.links.load_full().iter() {
-            let rules = link.authorizer.rules(user, namespace).await;
+        for instrumented in self.authorizers.load_full().iter() {
+            let rules = instrumented.authorizer.rules(user, namespace).await;
             all.resource_rules.extend(rules.resource_rules);
             all.non_resource_rules.extend(rules.non_resource_rules);
             all.incomplete |= rules.incomplete;
@@ -195,8 +198,8 @@ mod tests {
         }
     }
 
-    fn link(decision: Decision) -> AuthorizerLink {
-        AuthorizerLink {
+    fn instrumented(decision: Decision) -> InstrumentedAuthorizer {
+        InstrumentedAuthorizer {
             authorizer: Arc::new(Fixed(decision)),
             metrics: Arc::default(),
             recheck_interval: None,
@@ -204,8 +207,8 @@ mod tests {
     }
 
     fn configured(decisions: &[Decision]) -> Arc<ConfiguredAuthorizer> {
-        let links = decisions.iter().cloned().map(link);
-        ConfiguredAuthorizer::start(links.collect(), Vec::new(), &Tasks::new())
+        let authorizers = decisions.iter().cloned().map(instrumented);
+        ConfiguredAuthorizer::start(authorizers.collect(), Vec::new(), &Tasks::new())
     }
 
     async fn decision(decisions: &[Decision]) -> Decision {
@@ -269,9 +272,9 @@ mod tests {
                 .is_err()
         );
         let minute = Duration::from_secs(60);
-        authorizer.replace(vec![AuthorizerLink {
+        authorizer.replace(vec![InstrumentedAuthorizer {
             recheck_interval: Some(minute),
-            ..link(none(""))
+            ..instrumented(none(""))
         }]);
         changed.notified().await;
         let replaced = tokio::time::Instant::now();

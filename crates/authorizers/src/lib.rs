@@ -33,7 +33,7 @@ pub use config::{
     InvalidConfiguration, MatchCondition, ValidAuthorizer, ValidConfiguration, ValidWebhook,
     WebhookConfiguration,
 };
-pub use configured::{AuthorizerLink, ConfiguredAuthorizer};
+pub use configured::{ConfiguredAuthorizer, InstrumentedAuthorizer};
 pub use match_conditions::MatchConditions;
 pub use review::ReviewVersion;
 pub use webhook::{FailurePolicy, WebhookAuthorizer, WebhookSettings};

@@ -160,7 +160,7 @@ fn label_requirements(selector: &LabelSelector) -> Vec<Value> {
 /// A review that a webhook returned.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Reviewed {
+pub(crate) struct ReviewResponse {
     kind: String,
     api_version: String,
     status: Status,
@@ -175,7 +175,7 @@ pub(crate) struct Status {
     pub(crate) reason: String,
 }
 
-impl Reviewed {
+impl ReviewResponse {
     /// Returns the decision.
     ///
     /// # Errors
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn only_reviews_of_the_version_are_decisions() {
         let status = |text: &str, version: ReviewVersion| {
-            serde_json::from_str::<Reviewed>(text)
+            serde_json::from_str::<ReviewResponse>(text)
                 .unwrap()
                 .status(version)
         };

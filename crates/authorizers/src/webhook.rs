@@ -14,7 +14,7 @@ use watchet_client::{RestClient, RestError, retry_review};
 use watchet_metrics::{AuthorizationWebhookMetrics, LogInterval, ReviewResult};
 
 use crate::match_conditions::MatchConditions;
-use crate::review::{ReviewVersion, Reviewed, Status, expression_request, review};
+use crate::review::{ReviewResponse, ReviewVersion, Status, expression_request, review};
 
 /// The maximum number of cached responses, as upstream.
 const RESPONSES_MAX: usize = 8192;
@@ -93,7 +93,9 @@ impl WebhookAuthorizer {
             settings,
             metrics,
             failures: LogInterval::new(LOG_INTERVAL),
-            cache: ReviewCache::new(RESPONSES_MAX),
+            cache: ReviewCache::new(RESPONSES_MAX, |reviewed| {
+                reviewed.as_ref().map_or(0, |status| status.reason.len())
+            }),
         }
     }
 
@@ -196,7 +198,7 @@ impl WebhookAuthorizer {
             started: Instant::now(),
             result: ReviewResult::Canceled,
         };
-        let posted = self.client.post_json::<Reviewed>(body).await;
+        let posted = self.client.post_json::<ReviewResponse>(body).await;
         let status = posted.and_then(|reviewed| {
             let status = reviewed.status(self.settings.version);
             status.map_err(|detail| RestError::InvalidResponse {

@@ -99,7 +99,7 @@ fn modes(setting: &SettingValue) -> Result<Vec<AuthorizerType>, ConfigError> {
     let known = "use Node, RBAC, Webhook, AlwaysAllow or AlwaysDeny";
     let mut modes = Vec::new();
     for name in setting.text.split(',').map(str::trim) {
-        let mode = match (name, AuthorizerType::of_name(name)) {
+        let mode = match (name, AuthorizerType::from_name(name)) {
             (_, Some(mode)) => mode,
             ("ABAC", None) => {
                 return Err(setting.error(format_args!("the mode ABAC is not supported: {known}")));

@@ -8,8 +8,8 @@ use crate::auth::node::NodeAuthorizer;
 use crate::auth::rbac::RbacAuthorizer;
 use crate::auth::{AllowAuthenticated, AlwaysDeny, Authorizer};
 use crate::authorizers::{
-    AuthorizationConfiguration, AuthorizerLink, AuthorizerType, ConfiguredAuthorizer,
-    FailurePolicy, MatchConditions, ValidAuthorizer, ValidConfiguration, ValidWebhook,
+    AuthorizationConfiguration, AuthorizerType, ConfiguredAuthorizer, FailurePolicy,
+    InstrumentedAuthorizer, MatchConditions, ValidAuthorizer, ValidConfiguration, ValidWebhook,
     WebhookAuthorizer, WebhookSettings,
 };
 use crate::client::{Kubeconfig, RestClient, RestConfig};
@@ -124,17 +124,24 @@ impl LoadedAuthorization {
                 .contains(&AuthorizerType::Node)
                 .then(|| Arc::new(NodeAuthorizer::new())),
         };
-        let links = self.links(&local, metrics);
+        let authorizers = self.instrumented(&local, metrics);
         Authorizers {
-            authorizer: ConfiguredAuthorizer::start(links, local.all(), tasks),
+            authorizer: ConfiguredAuthorizer::start(authorizers, local.all(), tasks),
             local,
             types,
         }
     }
 
-    fn links(self, local: &LocalAuthorizers, metrics: &Metrics) -> Vec<AuthorizerLink> {
-        let links = self.0.into_iter().map(|loaded| loaded.link(local, metrics));
-        links.collect()
+    fn instrumented(
+        self,
+        local: &LocalAuthorizers,
+        metrics: &Metrics,
+    ) -> Vec<InstrumentedAuthorizer> {
+        let authorizers = self
+            .0
+            .into_iter()
+            .map(|loaded| loaded.instrumented(local, metrics));
+        authorizers.collect()
     }
 
     /// Returns the types that are no webhooks.
@@ -150,12 +157,12 @@ impl LoadedAuthorization {
 impl LoadedAuthorizer {
     /// # Panics
     /// If the type of the authorizer was not configured at the start.
-    fn link(self, local: &LocalAuthorizers, metrics: &Metrics) -> AuthorizerLink {
+    fn instrumented(self, local: &LocalAuthorizers, metrics: &Metrics) -> InstrumentedAuthorizer {
         let metrics = metrics.authorization();
         let (name, client, settings) = match self {
             Self::Local(local_type) => {
                 let name = local_type.authorizer_name();
-                return AuthorizerLink {
+                return InstrumentedAuthorizer {
                     authorizer: local.of_type(local_type),
                     metrics: metrics.authorizer(local_type.name(), &name),
                     recheck_interval: None,
@@ -168,7 +175,7 @@ impl LoadedAuthorizer {
             } => (name, client, settings),
         };
         let webhook = WebhookAuthorizer::new(client, settings, metrics.webhook(&name));
-        AuthorizerLink {
+        InstrumentedAuthorizer {
             recheck_interval: Some(webhook.recheck_interval()),
             authorizer: Arc::new(webhook),
             metrics: metrics.authorizer(AuthorizerType::Webhook.name(), &name),
@@ -261,7 +268,7 @@ pub(super) fn reload(
         });
         match loaded {
             Ok(loaded) => {
-                authorizer.replace(loaded.links(&local, &metrics));
+                authorizer.replace(loaded.instrumented(&local, &metrics));
                 reloads.success.inc();
                 Ok(())
             }

@@ -123,7 +123,9 @@ impl Issuers {
         };
         Self {
             by_url: config.jwt.into_iter().map(configured).collect(),
-            cache: ReviewCache::new(RESULTS_MAX),
+            cache: ReviewCache::new(RESULTS_MAX, |result| {
+                result.as_ref().map_or(0, ExternalUser::size)
+            }),
         }
     }
 }
@@ -194,7 +196,7 @@ fn check_times(claims: &Claims, now: i64) -> Result<i64, String> {
 }
 
 fn check_audience(claims: &Claims, accepted: &[String]) -> Result<(), String> {
-    let audiences = claims.texts("aud");
+    let audiences = claims.strings("aud");
     let audiences =
         audiences.map_err(|error| format!("oidc: failed to unmarshal claims: aud: {error}"))?;
     let audiences = audiences.unwrap_or_default();

@@ -29,7 +29,7 @@ impl Claims {
     }
 
     /// Returns a claim that must be a string.
-    pub(super) fn text(&self, name: &str) -> Result<String, String> {
+    pub(super) fn string(&self, name: &str) -> Result<String, String> {
         match self.get(name) {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(_) => Err("it is no string".to_owned()),
@@ -47,7 +47,7 @@ impl Claims {
     }
 
     /// Returns a claim that must be a string or an array of strings; `None` if it is absent.
-    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>, String> {
+    pub(super) fn strings(&self, name: &str) -> Result<Option<Vec<String>>, String> {
         let wrong = || "it is neither a string nor an array of strings".to_owned();
         match self.get(name) {
             None => Ok(None),

@@ -73,7 +73,7 @@ impl Expression {
     }
 
     /// Evaluates the expression to a string.
-    pub(super) fn text(&self, scope: &Scope<'_>) -> Result<String, String> {
+    pub(super) fn string(&self, scope: &Scope<'_>) -> Result<String, String> {
         match self.value(scope)? {
             Value::String(text) => Ok(text),
             _ => Err("expression must return a string".to_owned()),
@@ -81,7 +81,7 @@ impl Expression {
     }
 
     /// Evaluates the expression to strings: a string, which is ignored if it is empty, or a list; null is no string.
-    pub(super) fn texts(&self, scope: &Scope<'_>) -> Result<Vec<String>, String> {
+    pub(super) fn strings(&self, scope: &Scope<'_>) -> Result<Vec<String>, String> {
         let wrong = || "expression must return a string or a list of strings".to_owned();
         match self.value(scope)? {
             Value::Null => Ok(Vec::new()),
@@ -232,19 +232,23 @@ mod tests {
     fn results_have_the_expected_types() {
         let scope =
             claims_scope(&json!({"a": "x", "empty": "", "list": ["y", "z"], "n": 1, "none": null}));
-        let texts = |text: &str| Expression::claims_mapping(text).unwrap().texts(&scope);
-        assert_eq!(texts("claims.a").unwrap(), ["x"]);
+        let strings = |text: &str| Expression::claims_mapping(text).unwrap().strings(&scope);
+        assert_eq!(strings("claims.a").unwrap(), ["x"]);
         assert_eq!(
-            texts("claims.list.map(g, 'p:' + g)").unwrap(),
+            strings("claims.list.map(g, 'p:' + g)").unwrap(),
             ["p:y", "p:z"]
         );
-        assert_eq!(texts("claims.empty").unwrap(), [""; 0]);
-        assert_eq!(texts("claims.none").unwrap(), [""; 0]);
-        assert!(texts("claims.n").is_err() && texts("[claims.n]").is_err());
-        assert!(texts("claims.missing").unwrap_err().contains("no such key"));
+        assert_eq!(strings("claims.empty").unwrap(), [""; 0]);
+        assert_eq!(strings("claims.none").unwrap(), [""; 0]);
+        assert!(strings("claims.n").is_err() && strings("[claims.n]").is_err());
+        assert!(
+            strings("claims.missing")
+                .unwrap_err()
+                .contains("no such key")
+        );
         let text = Expression::claims_mapping("claims.list")
             .unwrap()
-            .text(&scope);
+            .string(&scope);
         assert_eq!(text.unwrap_err(), "expression must return a string");
     }
 

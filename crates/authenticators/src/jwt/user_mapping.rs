@@ -22,7 +22,7 @@ pub(super) fn user(jwt: &ValidJwt, claims: &Claims) -> Result<UserInfo, String> 
     let uid = uid(jwt, claims, &scope)?;
     let mut extra = BTreeMap::new();
     for (key, expression) in &jwt.extra {
-        let values = expression.texts(&scope).map_err(|error| {
+        let values = expression.strings(&scope).map_err(|error| {
             format!("oidc: error evaluating extra claim expression: {key}: {error}")
         })?;
         if !values.is_empty() {
@@ -75,7 +75,7 @@ fn check_required(claims: &Claims, name: &str, required: &str) -> Result<(), Str
             "oidc: required claim {name} not present in ID token"
         ));
     }
-    let value = claims.text(name);
+    let value = claims.string(name);
     let value = value.map_err(|error| format!("oidc: parse claim {name}: {error}"))?;
     match value == required {
         true => Ok(()),
@@ -87,13 +87,13 @@ fn check_required(claims: &Claims, name: &str, required: &str) -> Result<(), Str
 
 fn username(jwt: &ValidJwt, claims: &Claims, scope: &Scope<'_>) -> Result<String, String> {
     if let Some(expression) = &jwt.username {
-        return expression.text(scope).map_err(|error| {
+        return expression.string(scope).map_err(|error| {
             format!("oidc: error evaluating username claim expression: username claim {error}")
         });
     }
     let mapping = &jwt.config.claim_mappings.username;
     let claim = &mapping.claim;
-    let value = claims.text(claim);
+    let value = claims.string(claim);
     let value = value.map_err(|error| format!("oidc: parse username claims {claim:?}: {error}"))?;
     if claim == "email" {
         let is_verified = claims.flag("email_verified");
@@ -108,7 +108,7 @@ fn username(jwt: &ValidJwt, claims: &Claims, scope: &Scope<'_>) -> Result<String
 
 fn groups(jwt: &ValidJwt, claims: &Claims, scope: &Scope<'_>) -> Result<Vec<String>, String> {
     if let Some(expression) = &jwt.groups {
-        let groups = expression.texts(scope);
+        let groups = expression.strings(scope);
         return groups
             .map_err(|error| format!("oidc: error evaluating group claim expression: {error}"));
     }
@@ -117,7 +117,7 @@ fn groups(jwt: &ValidJwt, claims: &Claims, scope: &Scope<'_>) -> Result<Vec<Stri
     if claim.is_empty() {
         return Ok(Vec::new());
     }
-    let groups = claims.texts(claim);
+    let groups = claims.strings(claim);
     let groups = groups.map_err(|error| format!("oidc: parse groups claim {claim:?}: {error}"))?;
     let prefix = mapping.prefix.as_deref().unwrap_or_default();
     let groups = groups.unwrap_or_default();
@@ -129,14 +129,14 @@ fn groups(jwt: &ValidJwt, claims: &Claims, scope: &Scope<'_>) -> Result<Vec<Stri
 
 fn uid(jwt: &ValidJwt, claims: &Claims, scope: &Scope<'_>) -> Result<String, String> {
     if let Some(expression) = &jwt.uid {
-        return expression.text(scope).map_err(|error| {
+        return expression.string(scope).map_err(|error| {
             format!("oidc: error evaluating uid claim expression: uid claim {error}")
         });
     }
     match jwt.config.claim_mappings.uid.claim.as_str() {
         "" => Ok(String::new()),
         claim => {
-            let uid = claims.text(claim);
+            let uid = claims.string(claim);
             uid.map_err(|error| format!("oidc: parse uid claim {claim:?}: {error}"))
         }
     }

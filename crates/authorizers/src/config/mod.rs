@@ -48,7 +48,7 @@ impl AuthorizerType {
     ];
 
     /// Returns the type with kube-apiserver's name `name`.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 

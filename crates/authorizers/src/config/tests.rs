@@ -269,9 +269,9 @@ fn types_have_kube_apiservers_names() {
     ]) {
         assert_eq!(authorizer_type.authorizer_name(), name);
         assert_eq!(
-            AuthorizerType::of_name(authorizer_type.name()),
+            AuthorizerType::from_name(authorizer_type.name()),
             Some(authorizer_type)
         );
     }
-    assert_eq!(AuthorizerType::of_name("rbac"), None);
+    assert_eq!(AuthorizerType::from_name("rbac"), None);
 }

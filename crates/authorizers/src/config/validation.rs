@@ -99,7 +99,7 @@ fn check_type(
 ) -> Option<AuthorizerType> {
     let path = format!("{path}.type");
     let name = authorizer.authorizer_type.as_str();
-    let Some(authorizer_type) = AuthorizerType::of_name(name) else {
+    let Some(authorizer_type) = AuthorizerType::from_name(name) else {
         match name {
             "" => errors.required(path, ""),
             _ => {

@@ -169,7 +169,7 @@ fn settings(line: &CommandLine) -> Settings {
         }
     }
     let modes = line.value("authorization-mode").unwrap_or_default();
-    let is_supported = |mode: &&str| AuthorizerType::of_name(mode).is_some();
+    let is_supported = |mode: &&str| AuthorizerType::from_name(mode).is_some();
     let modes: Vec<&str> = modes.split(',').filter(is_supported).collect();
     if line
         .value("authorization-config")
