@@ -398,7 +398,7 @@ async fn quantities_are_normalized(kubectl: &Kubectl) {
             "spec": {"hard": {"cpu": cpu}}})
     };
     kubectl.run_with(&made, &quota("3").to_string()).await;
-    for (how, said) in [
+    for (how, expected) in [
         (
             &["apply", "--server-side", "--force-conflicts", "-f", "-"][..],
             "few serverside-applied",
@@ -406,7 +406,7 @@ async fn quantities_are_normalized(kubectl: &Kubectl) {
         (&["replace", "-f", "-"][..], "few replaced"),
     ] {
         let output = kubectl.run_with(how, &quota("3000m").to_string()).await;
-        assert!(output.contains(said), "{output}");
+        assert!(output.contains(expected), "{output}");
         let few = get(kubectl, &["quota", "few"]).await;
         assert_eq!(few["spec"]["hard"]["cpu"], "3");
     }

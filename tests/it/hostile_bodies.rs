@@ -231,8 +231,8 @@ fn hostile_conversions(uid: &str) -> Vec<(&'static str, Vec<u8>)> {
 async fn conversion_webhooks_cannot_exhaust_the_memory() {
     let turn = Arc::new(AtomicUsize::new(usize::MAX));
     let turns = Arc::clone(&turn);
-    let webhook = Webhook::answering(move |asked| {
-        let uid = asked.body["request"]["uid"].to_string();
+    let webhook = Webhook::answering(move |call| {
+        let uid = call.body["request"]["uid"].to_string();
         let mut all = hostile_conversions(&uid);
         let (_, body) = all.swap_remove(turns.load(Ordering::SeqCst));
         Reply { code: 200, body }

@@ -51,8 +51,8 @@ async fn kubernetes_service_exists_on_etcd() {
 }
 
 async fn get(kubectl: &Kubectl, what: &[&str]) -> Value {
-    let said = kubectl.run(&[&["get", "-o", "json"], what].concat()).await;
-    serde_json::from_str(&said).expect("JSON")
+    let output = kubectl.run(&[&["get", "-o", "json"], what].concat()).await;
+    serde_json::from_str(&output).expect("JSON")
 }
 
 /// Waits for an object that the server creates after it is ready.

@@ -45,7 +45,7 @@ impl Tail {
     /// Starts a tail and waits until it has received the first list.
     pub(crate) async fn synced(kubeconfig: &Path, args: &[&str]) -> Self {
         let mut tail = Self::start(kubeconfig, args);
-        tail.said("synced, ").await;
+        tail.until_line("synced, ").await;
         tail
     }
 
@@ -67,19 +67,19 @@ impl Tail {
     }
 
     /// Waits for a message that contains `text`, and returns it.
-    async fn said(&mut self, text: &str) -> String {
-        let mut said = Vec::new();
+    async fn until_line(&mut self, text: &str) -> String {
+        let mut lines = Vec::new();
         let heard = timeout(PATIENCE, async {
             while let Some(line) = self.err.next_line().await.expect("it can be read") {
-                said.push(line);
-                if said.last().is_some_and(|line| line.contains(text)) {
+                lines.push(line);
+                if lines.last().is_some_and(|line| line.contains(text)) {
                     return true;
                 }
             }
             false
         });
-        assert_eq!(heard.await, Ok(true), "{text:?} is not said: {said:?}");
-        said.pop().expect("it was said")
+        assert_eq!(heard.await, Ok(true), "{text:?} is not said: {lines:?}");
+        lines.pop().expect("it was said")
     }
 
     /// Sends SIGINT and waits for a successful end.
@@ -147,12 +147,16 @@ async fn changes_are_printed_across_a_crash_of_the_server() {
     let objects = maps(&server);
     objects.create(&map("before", &[])).await.unwrap();
     let mut tail = Tail::start(&server.kubeconfig(), &["cm"]);
-    let said = tail.said("following").await;
+    let line = tail.until_line("following").await;
     assert!(
-        said.contains("following configmaps in namespace default of https://"),
-        "{said}"
+        line.contains("following configmaps in namespace default of https://"),
+        "{line}"
     );
-    assert!(tail.said("synced").await.ends_with("synced, 1 object"));
+    assert!(
+        tail.until_line("synced")
+            .await
+            .ends_with("synced, 1 object")
+    );
     objects.create(&map("a", &[])).await.unwrap();
     assert_eq!(
         tail.line().await,
@@ -176,13 +180,13 @@ async fn changes_are_printed_across_a_crash_of_the_server() {
     );
 
     server.kill().await;
-    tail.said("disconnected: ").await;
+    tail.until_line("disconnected: ").await;
     let server = start(directory.path(), port).await;
     let objects = maps(&server);
     // The tail may still be disconnected; it prints the changes after it has connected.
     objects.delete("before", &Default::default()).await.unwrap();
     objects.create(&map("b", &[])).await.unwrap();
-    tail.said("connected again").await;
+    tail.until_line("connected again").await;
     let mut received = [tail.line().await, tail.line().await];
     received.sort();
     assert_eq!(received[0], "+ default/b");
@@ -364,7 +368,7 @@ async fn an_unknown_resource_is_an_error_immediately() {
         clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}";
     std::fs::write(&unreachable, kubeconfig).unwrap();
     let ours = server.kubeconfig();
-    for (kubeconfig, args, code, complaint) in [
+    for (kubeconfig, args, code, message) in [
         (
             &ours,
             &["deploment"][..],
@@ -411,8 +415,8 @@ async fn an_unknown_resource_is_an_error_immediately() {
         ),
     ] {
         let mut tail = Tail::start(kubeconfig, args);
-        let said = tail.said(complaint).await;
-        assert!(said.starts_with("watchet tail: "), "{said}");
+        let line = tail.until_line(message).await;
+        assert!(line.starts_with("watchet tail: "), "{line}");
         assert_eq!(tail.ended().await.code(), Some(code), "{args:?}");
     }
     server.stop().await;

@@ -112,13 +112,13 @@ async fn websocket_sends_the_events_of_a_watch(server: &Server) {
         let (messages, code) = rest(&mut socket).await;
         assert_eq!(code, CloseCode::Normal);
         assert_eq!(messages.len(), 2, "{messages:?}");
-        let said: Vec<Bytes> = match accept == protobuf {
+        let messages: Vec<Bytes> = match accept == protobuf {
             true => length_prefixed(&messages),
             false => messages.iter().map(text).collect(),
         };
         // The ages in a Table may differ between the two reads.
         if accept != table {
-            assert_eq!(Bytes::from(said.concat()), body.body, "{accept}");
+            assert_eq!(Bytes::from(messages.concat()), body.body, "{accept}");
         }
     }
     // Initial events come first here too, and bookmarks are sent.

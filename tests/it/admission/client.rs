@@ -42,8 +42,8 @@ async fn call(client: &WebhookClient, config: &Value) -> Result<Bytes, WebhookEr
         .await
 }
 
-fn echo(asked: &WebhookRequest) -> Reply {
-    Reply::json(&json!({"path": asked.path, "body": asked.body}))
+fn echo(call: &WebhookRequest) -> Reply {
+    Reply::json(&json!({"path": call.path, "body": call.body}))
 }
 
 /// Asserts that a call fails with this error.
@@ -101,7 +101,7 @@ async fn concurrent_calls_do_not_wait_for_each_other() {
 /// (`CaUsedAsEndEntity`).
 #[tokio::test]
 async fn certificates_that_only_go_accepts_are_accepted() {
-    let echoing = |asked: WebhookRequest| -> Replying { Box::pin(async move { echo(&asked) }) };
+    let echoing = |call: WebhookRequest| -> Replying { Box::pin(async move { echo(&call) }) };
     let webhook = Webhook::answering(echo).await;
     let own = Webhook::start_self_signed(echoing).await;
     for webhook in [&webhook, &own] {
@@ -134,8 +134,7 @@ async fn only_the_bundle_is_trusted_and_the_name_is_checked() {
     // Without a bundle the CAs of the system apply, which have not signed this certificate.
     refused(&webhook, json!({"url": webhook.url("/")}), unknown).await;
 
-    let named =
-        Webhook::start_as("hook.ns.svc", |asked| Box::pin(async move { echo(&asked) })).await;
+    let named = Webhook::start_as("hook.ns.svc", |call| Box::pin(async move { echo(&call) })).await;
     let expect = "Post \"https://ADDRESS/?timeout=10s\": tls: failed to verify certificate: x509: \
                   certificate is valid for hook.ns.svc, not 127.0.0.1";
     refused(&named, named.client_config("/"), expect).await;
@@ -193,7 +192,7 @@ async fn a_failed_response_has_upstreams_message() {
         let webhook = Webhook::answering(move |_| Reply::other(code, body)).await;
         refused(&webhook, webhook.client_config("/"), expect).await;
         assert_eq!(
-            webhook.asked().len(),
+            webhook.calls().len(),
             1,
             "no redirect is followed, nothing is tried again"
         );

@@ -170,10 +170,10 @@ pub(crate) fn hook(webhook: &Webhook, path: &str, more: Value) -> Value {
 }
 
 /// Returns the AdmissionReview response to `asked` with these members.
-pub(crate) fn respond(asked: &WebhookRequest, response: Value) -> Reply {
+pub(crate) fn respond(call: &WebhookRequest, response: Value) -> Reply {
     let mut review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "response": {"uid": asked.body["request"]["uid"], "allowed": true},
+        "response": {"uid": call.body["request"]["uid"], "allowed": true},
     });
     for (key, value) in response.as_object().expect("members") {
         review["response"][key] = value.clone();
@@ -181,30 +181,30 @@ pub(crate) fn respond(asked: &WebhookRequest, response: Value) -> Reply {
     Reply::json(&review)
 }
 
-pub(crate) fn allow(asked: &WebhookRequest) -> Reply {
-    respond(asked, json!({}))
+pub(crate) fn allow(call: &WebhookRequest) -> Reply {
+    respond(call, json!({}))
 }
 
-pub(crate) fn deny(asked: &WebhookRequest, why: &str) -> Reply {
+pub(crate) fn deny(call: &WebhookRequest, why: &str) -> Reply {
     respond(
-        asked,
+        call,
         json!({"allowed": false, "status": {"message": why, "code": 403, "reason": "Forbidden"}}),
     )
 }
 
 /// Returns a response that allows the request, with a JSON patch.
-pub(crate) fn change(asked: &WebhookRequest, patch: &Value) -> Reply {
+pub(crate) fn change(call: &WebhookRequest, patch: &Value) -> Reply {
     let patch = STANDARD.encode(patch.to_string());
-    respond(asked, json!({"patch": patch, "patchType": "JSONPatch"}))
+    respond(call, json!({"patch": patch, "patchType": "JSONPatch"}))
 }
 
 /// Returns the requests that a webhook received at `path`, except for those that waited for a configuration.
 pub(crate) fn requests(webhook: &Webhook, path: &str) -> Vec<Value> {
-    let at = |asked: &WebhookRequest| {
-        let name = asked.body["request"]["name"].as_str().unwrap_or_default();
-        asked.path.split('?').next() == Some(path) && !name.starts_with("probe-")
+    let at = |call: &WebhookRequest| {
+        let name = call.body["request"]["name"].as_str().unwrap_or_default();
+        call.path.split('?').next() == Some(path) && !name.starts_with("probe-")
     };
-    let all = webhook.asked();
-    let all = all.iter().filter(|asked| at(asked));
-    all.map(|asked| asked.body["request"].clone()).collect()
+    let all = webhook.calls();
+    let all = all.iter().filter(|call| at(call));
+    all.map(|call| call.body["request"].clone()).collect()
 }

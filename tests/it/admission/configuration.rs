@@ -159,8 +159,8 @@ async fn webhooks_get_the_credentials_of_their_plugin() {
     };
     write("client.crt", &pair.cert.pem());
     write("client.key", &pair.signing_key.serialize_pem());
-    let webhook = Webhook::start_with_client(pair.cert.der().clone(), |asked| {
-        let reply = allow(&asked);
+    let webhook = Webhook::start_with_client(pair.cert.der().clone(), |call| {
+        let reply = allow(&call);
         Box::pin(async move { reply })
     })
     .await;
@@ -199,11 +199,11 @@ async fn webhooks_get_the_credentials_of_their_plugin() {
     // The file is read for each call.
     write("token", "second\n");
     cluster.post(MAPS, &map("b")).await.ok(201);
-    let asked = webhook.asked();
+    let calls = webhook.calls();
     let of = |path: &str| -> Vec<(String, bool)> {
-        let asked = asked.iter().filter(|asked| asked.path.starts_with(path));
-        asked
-            .map(|asked| (asked.authorization.clone(), asked.has_certificate))
+        let calls = calls.iter().filter(|call| call.path.starts_with(path));
+        calls
+            .map(|call| (call.authorization.clone(), call.has_certificate))
             .collect()
     };
     assert_eq!(

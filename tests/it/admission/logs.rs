@@ -15,15 +15,15 @@ async fn control_characters_do_not_reach_the_log() {
     for format in ["text", "json"] {
         let flags = [&format!("--log-format={format}"), "--log-level=debug"];
         let server = Server::start(&flags.map(AsRef::as_ref)).await;
-        let webhook = Webhook::answering(|asked| match asked.path.split('?').next() {
+        let webhook = Webhook::answering(|call| match call.path.split('?').next() {
             Some("/fails") => Reply::other(500, HOSTILE),
             Some("/breaks") => Reply::other(200, HOSTILE),
             Some("/annotates") => respond(
-                asked,
+                call,
                 json!({"allowed": true, "auditAnnotations": {"note": HOSTILE}, "warnings": [HOSTILE]}),
             ),
-            Some("/denies") => respond(asked, json!({"allowed": false, "status": {"message": HOSTILE}})),
-            _ => allow(asked),
+            Some("/denies") => respond(call, json!({"allowed": false, "status": {"message": HOSTILE}})),
+            _ => allow(call),
         })
         .await;
         let ignored = json!({"failurePolicy": "Ignore"});

@@ -15,9 +15,9 @@ on_both!(|server| (&Cluster(server)) => [
 ]);
 
 async fn namespaces_are_selected_by_their_labels(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/deny") {
-        true => deny(asked, "selected"),
-        false => allow(asked),
+    let webhook = Webhook::answering(|call| match call.path.starts_with("/deny") {
+        true => deny(call, "selected"),
+        false => allow(call),
     })
     .await;
     let namespace = |name: &str, team: &str| {
@@ -106,7 +106,7 @@ async fn objects_are_selected_by_old_and_new_labels(cluster: &Cluster<'_>) {
 }
 
 async fn match_conditions_and_their_errors(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| deny(asked, "met")).await;
+    let webhook = Webhook::answering(|call| deny(call, "met")).await;
     let condition = |expression: &str| json!([{"name": "c", "expression": expression}]);
     let hooks = [
         hook(
@@ -199,25 +199,25 @@ async fn equivalent_resources_match(cluster: &Cluster<'_>) {
         .post("/api/v1/namespaces/default/events", &event)
         .await
         .ok(201);
-    let asked = requests(&webhook, "/equivalent");
-    assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0]["resource"]["group"], "events.k8s.io");
-    assert_eq!(asked[0]["requestResource"]["group"], "");
-    assert_eq!(asked[0]["kind"]["group"], "events.k8s.io");
-    assert_eq!(asked[0]["object"]["apiVersion"], "events.k8s.io/v1");
+    let calls = requests(&webhook, "/equivalent");
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0]["resource"]["group"], "events.k8s.io");
+    assert_eq!(calls[0]["requestResource"]["group"], "");
+    assert_eq!(calls[0]["kind"]["group"], "events.k8s.io");
+    assert_eq!(calls[0]["object"]["apiVersion"], "events.k8s.io/v1");
     assert_eq!(
-        asked[0]["object"]["note"], "a note",
+        calls[0]["object"]["note"], "a note",
         "in the form that was asked for"
     );
     assert_eq!(requests(&webhook, "/exact").len(), 0);
 }
 
 async fn subresources_match_their_own_rules_only(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| {
-        let request = &asked.body["request"];
+    let webhook = Webhook::answering(|call| {
+        let request = &call.body["request"];
         match (request["subResource"].as_str(), request["name"].as_str()) {
-            (Some("eviction"), Some("kept")) => deny(asked, "it stays"),
-            _ => allow(asked),
+            (Some("eviction"), Some("kept")) => deny(call, "it stays"),
+            _ => allow(call),
         }
     })
     .await;
@@ -262,27 +262,27 @@ async fn subresources_match_their_own_rules_only(cluster: &Cluster<'_>) {
         .patch(&format!("{deployments}/d/scale"), &scale)
         .await
         .ok(200);
-    let asked = requests(&webhook, "/parts");
-    let kinds: Vec<_> = asked
+    let calls = requests(&webhook, "/parts");
+    let kinds: Vec<_> = calls
         .iter()
         .map(|r| r["kind"]["kind"].as_str().unwrap())
         .collect();
     assert_eq!(kinds, ["Binding", "Eviction", "Scale"]);
     assert_eq!(
-        asked[1]["requestKind"],
+        calls[1]["requestKind"],
         json!({"group": "policy", "version": "v1", "kind": "Eviction"})
     );
-    assert_eq!(asked[1]["resource"]["resource"], "pods");
-    assert_eq!(asked[2]["object"]["spec"]["replicas"], 3);
-    assert_eq!(asked[2]["oldObject"]["spec"]["replicas"], 1);
+    assert_eq!(calls[1]["resource"]["resource"], "pods");
+    assert_eq!(calls[2]["object"]["spec"]["replicas"], 3);
+    assert_eq!(calls[2]["oldObject"]["spec"]["replicas"], 1);
 }
 
 async fn custom_resources_are_sent_in_the_version_of_the_rule(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| {
-        let ours = asked.path.starts_with("/old") && asked.body["request"]["name"] == "bad";
+    let webhook = Webhook::answering(|call| {
+        let ours = call.path.starts_with("/old") && call.body["request"]["name"] == "bad";
         match ours {
-            true => deny(asked, "bad widget"),
-            false => allow(asked),
+            true => deny(call, "bad widget"),
+            false => allow(call),
         }
     })
     .await;
@@ -322,11 +322,11 @@ async fn custom_resources_are_sent_in_the_version_of_the_rule(cluster: &Cluster<
     cluster.post(widgets, &widget("good")).await.ok(201);
     let response = cluster.post(widgets, &widget("bad")).await;
     response.refused(403, "Forbidden", "bad widget");
-    let asked = requests(&webhook, "/old");
-    assert_eq!(asked.len(), 2);
-    assert_eq!(asked[0]["resource"]["version"], "v1beta1");
-    assert_eq!(asked[0]["requestResource"]["version"], "v1");
-    assert_eq!(asked[0]["object"]["apiVersion"], "example.com/v1beta1");
-    assert_eq!(asked[0]["object"]["size"], 3);
+    let calls = requests(&webhook, "/old");
+    assert_eq!(calls.len(), 2);
+    assert_eq!(calls[0]["resource"]["version"], "v1beta1");
+    assert_eq!(calls[0]["requestResource"]["version"], "v1");
+    assert_eq!(calls[0]["object"]["apiVersion"], "example.com/v1beta1");
+    assert_eq!(calls[0]["object"]["size"], 3);
     assert_eq!(requests(&webhook, "/exact").len(), 0);
 }

@@ -23,9 +23,9 @@ on_both!(|server| (&Cluster(server)) => [
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// Appends the last segment of its path to the label `seen`.
-fn label(asked: &WebhookRequest) -> Value {
-    let path = asked.path.split('?').next().unwrap_or_default();
-    let metadata = &asked.body["request"]["object"]["metadata"];
+fn label(call: &WebhookRequest) -> Value {
+    let path = call.path.split('?').next().unwrap_or_default();
+    let metadata = &call.body["request"]["object"]["metadata"];
     let seen = metadata["labels"]["seen"].as_str().unwrap_or_default();
     let seen = format!("{seen}{}", path.trim_start_matches('/'));
     match metadata["labels"].is_object() {
@@ -34,24 +34,24 @@ fn label(asked: &WebhookRequest) -> Value {
     }
 }
 
-fn labelling(asked: &WebhookRequest) -> crate::harness::Reply {
-    change(asked, &label(asked))
+fn labelling(call: &WebhookRequest) -> crate::harness::Reply {
+    change(call, &label(call))
 }
 
 async fn patches_are_applied_in_order_and_defaulted(cluster: &Cluster<'_>) {
-    let sidecar = |asked: &WebhookRequest| {
+    let sidecar = |call: &WebhookRequest| {
         let container = json!({"name": "side", "image": "side:1"});
         json!([
             {"op": "add", "path": "/spec/containers/-", "value": container},
             {"op": "test", "path": "/kind", "value": "Pod"},
         ])
         .as_array()
-        .filter(|_| asked.body["request"]["kind"]["kind"] == "Pod")
+        .filter(|_| call.body["request"]["kind"]["kind"] == "Pod")
         .map_or(json!([]), |ops| json!(ops))
     };
-    let webhook = Webhook::answering(move |asked| match &*asked.path {
-        path if path.starts_with("/sidecar") => change(asked, &sidecar(asked)),
-        _ => labelling(asked),
+    let webhook = Webhook::answering(move |call| match &*call.path {
+        path if path.starts_with("/sidecar") => change(call, &sidecar(call)),
+        _ => labelling(call),
     })
     .await;
     let rules = json!({"rules": [rule(&["CREATE"], "", "pods")]});
@@ -114,19 +114,19 @@ async fn updates_and_subresources_are_mutated(cluster: &Cluster<'_>) {
         .await
         .ok(200);
     assert_eq!(changed["status"]["phase"], "Running");
-    let asked = requests(&webhook, "/status");
-    assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0]["subResource"], "status");
-    assert_eq!(asked[0]["requestSubResource"], "status");
+    let calls = requests(&webhook, "/status");
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0]["subResource"], "status");
+    assert_eq!(calls[0]["requestSubResource"], "status");
     assert_eq!(requests(&webhook, "/whole").len(), 1);
 }
 
 /// After a webhook changed the replicas in a scale, the field still belonged to its previous manager, which could
 /// change it back without a conflict.
 async fn a_scale_changed_by_a_webhook_has_its_field_manager(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| {
+    let webhook = Webhook::answering(|call| {
         change(
-            asked,
+            call,
             &json!([{"op": "replace", "path": "/spec/replicas", "value": 7}]),
         )
     })
@@ -180,22 +180,22 @@ async fn create_in_a_missing_namespace_calls_no_webhook(cluster: &Cluster<'_>) {
 }
 
 async fn a_patch_that_breaks_the_object_is_an_error(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| match &*asked.path {
+    let webhook = Webhook::answering(|call| match &*call.path {
         path if path.starts_with("/type") => change(
-            asked,
+            call,
             &json!([{"op": "replace", "path": "/spec/containers", "value": "none"}]),
         ),
         path if path.starts_with("/kind") => change(
-            asked,
+            call,
             &json!([{"op": "replace", "path": "/kind", "value": "Node"}]),
         ),
         path if path.starts_with("/path") => {
-            change(asked, &json!([{"op": "remove", "path": "/spec/nothing"}]))
+            change(call, &json!([{"op": "remove", "path": "/spec/nothing"}]))
         }
         path if path.starts_with("/delete") => {
-            change(asked, &json!([{"op": "add", "path": "/a", "value": 1}]))
+            change(call, &json!([{"op": "add", "path": "/a", "value": 1}]))
         }
-        _ => allow(asked),
+        _ => allow(call),
     })
     .await;
     let of = |path: &str| {
@@ -251,12 +251,12 @@ async fn a_dry_run_returns_the_object_without_storing_it(cluster: &Cluster<'_>) 
 
 /// An object with only a generateName has no name in the AdmissionReview, and a webhook can set one.
 async fn webhook_can_set_the_name(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/name") {
-        true if asked.body["request"]["object"]["metadata"]["name"].is_null() => change(
-            asked,
+    let webhook = Webhook::answering(|call| match call.path.starts_with("/name") {
+        true if call.body["request"]["object"]["metadata"]["name"].is_null() => change(
+            call,
             &json!([{"op": "add", "path": "/metadata/name", "value": "given"}]),
         ),
-        _ => allow(asked),
+        _ => allow(call),
     })
     .await;
     cluster
@@ -293,7 +293,7 @@ async fn invalid_managed_fields_of_a_webhook_are_dropped(cluster: &Cluster<'_>) 
         {"op": "replace", "path": "/metadata/managedFields/0/operation", "value": "Guess"},
         {"op": "add", "path": "/data/added", "value": "yes"},
     ]);
-    let webhook = Webhook::answering(move |asked| change(asked, &spoil)).await;
+    let webhook = Webhook::answering(move |call| change(call, &spoil)).await;
     let rules = json!({"rules": [rule(&["CREATE"], "", "configmaps")]});
     let hooks = [hook(&webhook, "/spoil", rules)];
     cluster.configure("Mutating", "spoils", &hooks).await;

@@ -310,16 +310,16 @@ async fn policies_and_webhooks_run_again_after_later_changes(cluster: &Cluster<'
         made["data"]["seen"], "aba",
         "b came after a, and asks for no second call"
     );
-    let webhook = Webhook::answering(|asked| {
-        let seen = asked.body["request"]["object"]["data"]["seen"].as_str();
-        let path = asked.path.split('?').next().unwrap_or_default();
+    let webhook = Webhook::answering(|call| {
+        let seen = call.body["request"]["object"]["data"]["seen"].as_str();
+        let path = call.path.split('?').next().unwrap_or_default();
         let seen = format!(
             "{}{}",
             seen.unwrap_or_default(),
             path.trim_start_matches('/')
         );
         change(
-            asked,
+            call,
             &json!([{"op": "add", "path": "/data/seen", "value": seen}]),
         )
     })

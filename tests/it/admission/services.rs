@@ -28,16 +28,16 @@ fn own_address() -> IpAddr {
     socket.local_addr().expect("it is bound").ip()
 }
 
-fn answer(asked: &WebhookRequest) -> Reply {
-    match asked.body["request"]["name"] == "refused" {
-        true => deny(asked, "found"),
-        false => allow(asked),
+fn answer(call: &WebhookRequest) -> Reply {
+    match call.body["request"]["name"] == "refused" {
+        true => deny(call, "found"),
+        false => allow(call),
     }
 }
 
 async fn listen(ip: IpAddr, name: &str) -> Webhook {
-    Webhook::start_at(ip, name, |asked| {
-        let reply = answer(&asked);
+    Webhook::start_at(ip, name, |call| {
+        let reply = answer(&call);
         Box::pin(async move { reply })
     })
     .await

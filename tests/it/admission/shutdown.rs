@@ -12,12 +12,12 @@ use crate::harness::{Server, Webhook};
 #[tokio::test]
 async fn hanging_webhook_does_not_delay_shutdown() {
     let mut server = Server::start(&["--shutdown-grace-period=2s"]).await;
-    let webhook = Webhook::start(|asked| {
+    let webhook = Webhook::start(|call| {
         Box::pin(async move {
-            if asked.path.starts_with("/hangs") && asked.body["request"]["name"] == "one" {
+            if call.path.starts_with("/hangs") && call.body["request"]["name"] == "one" {
                 std::future::pending::<()>().await;
             }
-            allow(&asked)
+            allow(&call)
         })
     })
     .await;

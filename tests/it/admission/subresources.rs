@@ -64,9 +64,9 @@ fn review(kind: &str) -> Value {
 
 async fn webhooks_validate_subresources(cluster: &Cluster<'_>) {
     populate(cluster).await;
-    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/no") {
-        true => deny(asked, "not today"),
-        false => allow(asked),
+    let webhook = Webhook::answering(|call| match call.path.starts_with("/no") {
+        true => deny(call, "not today"),
+        false => allow(call),
     })
     .await;
     let review_rule = rule(
@@ -86,15 +86,15 @@ async fn webhooks_validate_subresources(cluster: &Cluster<'_>) {
             "Forbidden",
             "\"no.example.com\" denied the request: not today",
         );
-        let asked = requests(&webhook, "/no").pop().expect("it was asked");
-        assert_eq!(asked["kind"]["kind"], kind, "{asked}");
-        assert_eq!(asked["operation"], "CREATE", "{asked}");
-        assert_eq!(asked["object"]["kind"], kind, "{asked}");
+        let call = requests(&webhook, "/no").pop().expect("it was asked");
+        assert_eq!(call["kind"]["kind"], kind, "{call}");
+        assert_eq!(call["operation"], "CREATE", "{call}");
+        assert_eq!(call["object"]["kind"], kind, "{call}");
     }
     // The webhook receives the token request with its defaults.
-    let asked = requests(&webhook, "/no").pop().expect("it was asked");
-    assert_eq!(asked["object"]["spec"]["expirationSeconds"], 3600);
-    assert!(asked["object"]["spec"]["audiences"].is_array(), "{asked}");
+    let call = requests(&webhook, "/no").pop().expect("it was asked");
+    assert_eq!(call["object"]["spec"]["expirationSeconds"], 3600);
+    assert!(call["object"]["spec"]["audiences"].is_array(), "{call}");
     let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let response = cluster
         .post(reviews, &review("SelfSubjectAccessReview"))
@@ -105,12 +105,12 @@ async fn webhooks_validate_subresources(cluster: &Cluster<'_>) {
 
 async fn webhooks_mutate_subresources(cluster: &Cluster<'_>) {
     populate(cluster).await;
-    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/change") {
+    let webhook = Webhook::answering(|call| match call.path.starts_with("/change") {
         true => {
             let patch = json!([{"op": "add", "path": "/spec/audiences", "value": ["theirs"]}]);
-            super::cluster::change(asked, &patch)
+            super::cluster::change(call, &patch)
         }
-        false => respond(asked, json!({})),
+        false => respond(call, json!({})),
     })
     .await;
     let rules = json!([rule(&["CREATE"], "", "serviceaccounts/token")]);
@@ -144,7 +144,7 @@ async fn dry_run_of_an_eviction_calls_the_webhook(cluster: &Cluster<'_>) {
 async fn eviction_does_not_call_webhooks_for_deletes(cluster: &Cluster<'_>) {
     populate(cluster).await;
     cluster.post(POD, &pod("two")).await.ok(201);
-    let webhook = Webhook::answering(|asked| deny(asked, "pods stay")).await;
+    let webhook = Webhook::answering(|call| deny(call, "pods stay")).await;
     let rules = json!([rule(&["DELETE"], "", "pods")]);
     let hooks = [hook(&webhook, "/stay", json!({"rules": rules}))];
     cluster.configure("Validating", "w", &hooks).await;
@@ -220,9 +220,9 @@ async fn expressions_can_check_access(cluster: &Cluster<'_>) {
     let response = cluster.post(MAPS, &map("no", "may not")).await;
     response.refused(422, "Invalid", "robots may list nodes");
 
-    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/asked") {
-        true => deny(asked, "asked"),
-        false => allow(asked),
+    let webhook = Webhook::answering(|call| match call.path.starts_with("/asked") {
+        true => deny(call, "asked"),
+        false => allow(call),
     })
     .await;
     let condition = "authorizer.group('').resource('configmaps').namespace('default')\

@@ -42,13 +42,13 @@ async fn the_review_has_the_user_and_the_operation(cluster: &Cluster<'_>) {
         .ok(200);
     cluster.delete(&format!("{MAPS}/one")).await.ok(200);
 
-    let asked = requests(&webhook, "/watch");
-    let operations: Vec<_> = asked
+    let calls = requests(&webhook, "/watch");
+    let operations: Vec<_> = calls
         .iter()
         .map(|r| r["operation"].as_str().unwrap())
         .collect();
     assert_eq!(operations, ["CREATE", "UPDATE", "UPDATE", "DELETE"]);
-    let create = &asked[0];
+    let create = &calls[0];
     let resource = json!({"group": "", "version": "v1", "resource": "configmaps"});
     let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
     assert_eq!(create["resource"], resource);
@@ -68,30 +68,30 @@ async fn the_review_has_the_user_and_the_operation(cluster: &Cluster<'_>) {
     assert_eq!(create["userInfo"]["username"], "system:unsecured");
     let groups = create["userInfo"]["groups"].as_array().unwrap();
     assert!(groups.contains(&json!("system:masters")), "{groups:?}");
-    let update = &asked[1];
+    let update = &calls[1];
     assert_eq!(update["object"]["data"], json!({"a": "c"}));
     assert_eq!(update["oldObject"]["data"], json!({"a": "b"}));
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
     assert_eq!(version(&update["oldObject"]), version(&made));
-    assert_eq!(version(&asked[2]["oldObject"]), version(&changed));
+    assert_eq!(version(&calls[2]["oldObject"]), version(&changed));
     assert_eq!(update["options"]["kind"], "UpdateOptions");
-    let delete = &asked[3];
+    let delete = &calls[3];
     assert_eq!(delete["object"], Value::Null);
     assert_eq!(delete["oldObject"]["data"], json!({"a": "c", "d": "e"}));
     assert_eq!(delete["options"]["kind"], "DeleteOptions");
-    let uids: std::collections::BTreeSet<_> = asked.iter().map(|r| r["uid"].to_string()).collect();
+    let uids: std::collections::BTreeSet<_> = calls.iter().map(|r| r["uid"].to_string()).collect();
     assert_eq!(uids.len(), 4);
-    let path = webhook.asked().pop().unwrap().path;
+    let path = webhook.calls().pop().unwrap().path;
     assert_eq!(path, "/watch?timeout=10s");
 }
 
 async fn a_denial_has_the_status_of_the_webhook(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| match &*asked.path {
-        path if path.starts_with("/deny") && asked.body["request"]["name"] == "bare" => {
-            respond(asked, json!({"allowed": false}))
+    let webhook = Webhook::answering(|call| match &*call.path {
+        path if path.starts_with("/deny") && call.body["request"]["name"] == "bare" => {
+            respond(call, json!({"allowed": false}))
         }
-        path if path.starts_with("/deny") => deny(asked, "not today"),
-        _ => allow(asked),
+        path if path.starts_with("/deny") => deny(call, "not today"),
+        _ => allow(call),
     })
     .await;
     let denying = hook(&webhook, "/deny", json!({}));
@@ -107,10 +107,10 @@ async fn a_denial_has_the_status_of_the_webhook(cluster: &Cluster<'_>) {
 }
 
 async fn warnings_become_headers(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| {
-        let denied = asked.body["request"]["name"] == "no";
+    let webhook = Webhook::answering(|call| {
+        let denied = call.body["request"]["name"] == "no";
         respond(
-            asked,
+            call,
             json!({"allowed": !denied, "warnings": ["this is old", "use that"]}),
         )
     })
@@ -130,10 +130,10 @@ async fn warnings_become_headers(cluster: &Cluster<'_>) {
 }
 
 async fn failure_policy_rejects_or_ignores_failures(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| match &*asked.path {
+    let webhook = Webhook::answering(|call| match &*call.path {
         path if path.starts_with("/broken") => Reply::other(500, "boom"),
-        path if path.starts_with("/other") => respond(asked, json!({"uid": "another"})),
-        _ => allow(asked),
+        path if path.starts_with("/other") => respond(call, json!({"uid": "another"})),
+        _ => allow(call),
     })
     .await;
     let of = |name: &str| {
@@ -202,12 +202,12 @@ async fn failure_policy_rejects_or_ignores_failures(cluster: &Cluster<'_>) {
 }
 
 async fn hanging_webhook_fails_after_its_timeout(cluster: &Cluster<'_>) {
-    let webhook = Webhook::start(|asked| {
+    let webhook = Webhook::start(|call| {
         Box::pin(async move {
-            if asked.path.starts_with("/slow") {
+            if call.path.starts_with("/slow") {
                 std::future::pending::<()>().await;
             }
-            allow(&asked)
+            allow(&call)
         })
     })
     .await;
@@ -227,16 +227,16 @@ async fn hanging_webhook_fails_after_its_timeout(cluster: &Cluster<'_>) {
 /// The webhooks respond only after all of them have been called.
 async fn webhooks_are_called_concurrently(cluster: &Cluster<'_>) {
     let called = Arc::new(Barrier::new(4));
-    let webhook = Webhook::start(move |asked| {
+    let webhook = Webhook::start(move |call| {
         let called = called.clone();
         Box::pin(async move {
-            if asked.path.starts_with("/late") && asked.body["request"]["name"] == "one" {
+            if call.path.starts_with("/late") && call.body["request"]["name"] == "one" {
                 called.wait().await;
             }
-            if asked.path.starts_with("/late-1") {
-                return deny(&asked, "the second");
+            if call.path.starts_with("/late-1") {
+                return deny(&call, "the second");
             }
-            allow(&asked)
+            allow(&call)
         })
     })
     .await;
@@ -249,9 +249,9 @@ async fn webhooks_are_called_concurrently(cluster: &Cluster<'_>) {
         .await
         .refused(403, "Forbidden", "the second");
     for n in 0..4 {
-        let asked = requests(&webhook, &format!("/late-{n}"));
+        let calls = requests(&webhook, &format!("/late-{n}"));
         assert!(
-            asked.iter().any(|r| r["name"] == "one"),
+            calls.iter().any(|r| r["name"] == "one"),
             "all are asked: {n}"
         );
     }
@@ -265,22 +265,22 @@ async fn dry_run_calls_webhooks_and_stores_nothing(cluster: &Cluster<'_>) {
         .post(&format!("{MAPS}?dryRun=All"), &map("one"))
         .await
         .ok(201);
-    let asked = requests(&webhook, "/watch");
-    let asked = asked
+    let calls = requests(&webhook, "/watch");
+    let call = calls
         .iter()
         .find(|r| r["name"] == "one")
         .expect("it was asked");
-    assert_eq!(asked["dryRun"], true);
-    assert_eq!(asked["options"]["dryRun"], json!(["All"]));
+    assert_eq!(call["dryRun"], true);
+    assert_eq!(call["options"]["dryRun"], json!(["All"]));
     cluster.get(&format!("{MAPS}/one")).await.ok(404);
 }
 
 async fn deletions_call_webhooks(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| {
-        let request = &asked.body["request"];
+    let webhook = Webhook::answering(|call| {
+        let request = &call.body["request"];
         match request["operation"] == "DELETE" && request["name"] == "kept" {
-            true => deny(asked, "it is kept"),
-            false => allow(asked),
+            true => deny(call, "it is kept"),
+            false => allow(call),
         }
     })
     .await;
@@ -299,19 +299,19 @@ async fn deletions_call_webhooks(cluster: &Cluster<'_>) {
 /// A webhook's own request to the server does not wait for the write that waits for the webhook.
 async fn a_webhook_may_write_to_the_server_itself(cluster: &Cluster<'_>) {
     let server = cluster.0.insecure();
-    let webhook = Webhook::start(move |asked| {
+    let webhook = Webhook::start(move |call| {
         Box::pin(async move {
-            if asked.path.starts_with("/writes") && asked.body["request"]["name"] == "one" {
+            if call.path.starts_with("/writes") && call.body["request"]["name"] == "one" {
                 let mut wire =
                     crate::harness::Wire::plain(server, crate::harness::Protocol::Http1).await;
                 let headers = [("content-type", "application/json")];
                 let body = map("by-the-webhook").to_string();
                 let answer = wire.send(http::Method::POST, MAPS, &headers, &body).await;
                 if answer.status != 201 {
-                    return deny(&asked, "it could not write");
+                    return deny(&call, "it could not write");
                 }
             }
-            allow(&asked)
+            allow(&call)
         })
     })
     .await;
@@ -325,9 +325,9 @@ async fn a_webhook_may_write_to_the_server_itself(cluster: &Cluster<'_>) {
 
 /// No webhook can prevent the repair of the webhook configurations.
 async fn webhook_configurations_call_no_webhook(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/all") {
-        true => deny(asked, "nothing at all"),
-        false => allow(asked),
+    let webhook = Webhook::answering(|call| match call.path.starts_with("/all") {
+        true => deny(call, "nothing at all"),
+        false => allow(call),
     })
     .await;
     let everything = json!({
@@ -347,9 +347,9 @@ async fn webhook_configurations_call_no_webhook(cluster: &Cluster<'_>) {
 }
 
 async fn deleted_configuration_calls_no_webhook(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| match asked.path.starts_with("/deny") {
-        true => deny(asked, "no"),
-        false => allow(asked),
+    let webhook = Webhook::answering(|call| match call.path.starts_with("/deny") {
+        true => deny(call, "no"),
+        false => allow(call),
     })
     .await;
     let denying = hook(
@@ -372,11 +372,11 @@ async fn deleted_configuration_calls_no_webhook(cluster: &Cluster<'_>) {
 }
 
 async fn kubectl_shows_it(cluster: &Cluster<'_>) {
-    let webhook = Webhook::answering(|asked| match &*asked.path {
-        path if path.starts_with("/deny") && asked.body["request"]["name"] == "one" => {
-            deny(asked, "not today")
+    let webhook = Webhook::answering(|call| match &*call.path {
+        path if path.starts_with("/deny") && call.body["request"]["name"] == "one" => {
+            deny(call, "not today")
         }
-        _ => respond(asked, json!({"warnings": ["mind the gap"]})),
+        _ => respond(call, json!({"warnings": ["mind the gap"]})),
     })
     .await;
     let denying = hook(&webhook, "/deny", json!({}));
@@ -391,11 +391,11 @@ async fn kubectl_shows_it(cluster: &Cluster<'_>) {
     kubectl
         .run(&["create", "configmap", "two", "--from-literal=a=b"])
         .await;
-    let asked = requests(&webhook, "/deny");
-    let asked = asked
+    let calls = requests(&webhook, "/deny");
+    let call = calls
         .iter()
         .find(|r| r["name"] == "two")
         .expect("it was asked");
-    assert_eq!(asked["userInfo"]["username"], "kubernetes-admin");
-    assert_eq!(asked["options"]["fieldManager"], "kubectl-create");
+    assert_eq!(call["userInfo"]["username"], "kubernetes-admin");
+    assert_eq!(call["options"]["fieldManager"], "kubectl-create");
 }

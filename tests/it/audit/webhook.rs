@@ -40,7 +40,7 @@ fn accepted() -> Reply {
 
 /// Returns the events of all lists that were posted.
 fn posted(webhook: &Webhook) -> Vec<Value> {
-    let lists = webhook.asked().into_iter().map(|asked| asked.body);
+    let lists = webhook.calls().into_iter().map(|call| call.body);
     lists
         .flat_map(|list| list["items"].as_array().expect("items").clone())
         .collect()
@@ -115,7 +115,7 @@ async fn every_write_has_one_event_in_the_batches_and_in_the_log() {
         assert_eq!(event.remove("apiVersion"), Some(json!("audit.k8s.io/v1")));
     }
     assert_eq!(by_id(&events), logged, "as in the log, without their type");
-    for request in webhook.asked() {
+    for request in webhook.calls() {
         assert_eq!(request.path, "/audit?timeout=30s");
         assert_eq!(request.authorization, "Bearer t");
         assert!(request.has_certificate);
@@ -149,7 +149,7 @@ async fn events_arrive_when_the_webhook_comes_up() {
     proxy.set(Mode::Open);
     until(&server, |_| posted(&webhook).len() == 1).await;
     assert_eq!(posted(&webhook)[0]["objectRef"]["name"], "early");
-    assert_eq!(webhook.asked()[0].path, "/?timeout=30s");
+    assert_eq!(webhook.calls()[0].path, "/?timeout=30s");
     server.stop().await;
     assert_eq!(posted(&webhook).len(), 1);
 }
@@ -169,7 +169,7 @@ async fn events_are_dropped_after_five_failures() {
     let mut wire = server.admin(Protocol::Http1).await;
     assert_eq!(create(&mut wire, "m").await, StatusCode::CREATED);
     until_logged(&server, "audit events dropped: the webhook failed").await;
-    assert_eq!(webhook.asked().len(), 5);
+    assert_eq!(webhook.calls().len(), 5);
     assert!(errors(&server, "webhook").await == 1.0);
     assert!(errors(&server, "buffered").await == 0.0);
     server.stop().await;
@@ -230,14 +230,14 @@ async fn events_beyond_the_buffer_are_dropped_and_counted() {
     for index in 0..16 {
         let status = create(&mut wire, &format!("m{index}")).await;
         assert_eq!(status, StatusCode::CREATED);
-        until(&server, |_| webhook.asked().len() > index).await;
+        until(&server, |_| webhook.calls().len() > index).await;
     }
     for index in 16..24 {
         let status = create(&mut wire, &format!("m{index}")).await;
         assert_eq!(status, StatusCode::CREATED);
     }
     assert!(errors(&server, "buffered").await == 5.0);
-    assert_eq!(webhook.asked().len(), 16);
+    assert_eq!(webhook.calls().len(), 16);
     // The other 19 are dropped at the shutdown, which has a time limit.
     let log = logged(server, directory.path()).await;
     assert_eq!(log.len(), 24, "the log has all of them");
@@ -262,7 +262,7 @@ async fn the_certificate_of_the_webhook_is_verified() {
     assert!(server.log().contains("certificate"), "{}", server.log());
     assert!(errors(&server, "webhook").await == 1.0);
     server.stop().await;
-    assert!(webhook.asked().is_empty());
+    assert!(webhook.calls().is_empty());
 }
 
 /// Starts a webhook that responds after `permits` has one for it, with success if `is_up`.
@@ -297,12 +297,12 @@ async fn a_blocking_webhook_delays_the_end_of_the_response() {
         let server = start(directory.path(), WRITES, &flags).await;
         let mut wire = server.admin(protocol).await;
         let write = create(&mut wire, "m");
-        let asked = until(&server, |_| !webhook.asked().is_empty());
+        let called = until(&server, |_| !webhook.calls().is_empty());
         tokio::pin!(write);
         tokio::select! {
             biased;
             status = &mut write => panic!("{status} before the webhook has responded"),
-            () = asked => {}
+            () = called => {}
         }
         permits.add_permits(1);
         let status = timeout(PATIENCE, write).await.expect("the response");

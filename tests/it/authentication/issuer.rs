@@ -144,8 +144,8 @@ impl Issuer {
 
     /// Returns the number of requests for `path`.
     pub(super) fn requests(&self, path: &str) -> usize {
-        let asked = self.server.asked();
-        asked.iter().filter(|one| one.path == path).count()
+        let calls = self.server.calls();
+        calls.iter().filter(|one| one.path == path).count()
     }
 
     /// Returns the claims of a valid token, with `more`.

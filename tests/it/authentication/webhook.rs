@@ -49,7 +49,7 @@ fn answer(body: &Value) -> Reply {
 
 #[tokio::test]
 async fn the_webhook_decides_about_unknown_tokens() {
-    let webhook = Webhook::answering(|asked| answer(&asked.body)).await;
+    let webhook = Webhook::answering(|call| answer(&call.body)).await;
     let (server, _directory) =
         start(&webhook, &["--authentication-token-webhook-version=v1"]).await;
     for _ in 0..3 {
@@ -62,11 +62,11 @@ async fn the_webhook_decides_about_unknown_tokens() {
         );
     }
     // One call: the others are cached.
-    let asked = webhook.asked();
-    assert_eq!(asked.len(), 1, "{asked:?}");
-    assert_eq!(asked[0].path, "/authenticate?timeout=30s");
-    assert_eq!(asked[0].authorization, "Bearer of-the-server");
-    let body = &asked[0].body;
+    let calls = webhook.calls();
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    assert_eq!(calls[0].path, "/authenticate?timeout=30s");
+    assert_eq!(calls[0].authorization, "Bearer of-the-server");
+    let body = &calls[0].body;
     assert_eq!(body["apiVersion"], "authentication.k8s.io/v1");
     assert_eq!(
         body["spec"],
@@ -79,8 +79,8 @@ async fn the_webhook_decides_about_unknown_tokens() {
         }
     }
     let count = |token: &str| {
-        let asked = webhook.asked();
-        asked
+        let calls = webhook.calls();
+        calls
             .iter()
             .filter(|one| one.body["spec"]["token"] == token)
             .count()
@@ -110,10 +110,10 @@ async fn the_webhook_decides_about_unknown_tokens() {
     assert_eq!(status["error"], "revoked yesterday");
 
     // The server's own credentials do not reach it.
-    let before = webhook.asked().len();
+    let before = webhook.calls().len();
     let mut admin = server.admin(Protocol::Http2).await;
     assert_eq!(admin.get("/api/v1/namespaces").await.status, 200);
-    assert_eq!(webhook.asked().len(), before);
+    assert_eq!(webhook.calls().len(), before);
     server.stop().await;
 }
 
@@ -121,26 +121,26 @@ async fn the_webhook_decides_about_unknown_tokens() {
 async fn transient_errors_are_retried_and_nothing_is_cached_without_a_ttl() {
     let failures = Arc::new(AtomicUsize::new(2));
     let left = Arc::clone(&failures);
-    let webhook = Webhook::answering(move |asked| {
+    let webhook = Webhook::answering(move |call| {
         let fails = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
             left.checked_sub(1)
         });
         match fails {
             Ok(_) => Reply::other(500, "later"),
-            Err(_) => answer(&asked.body),
+            Err(_) => answer(&call.body),
         }
     });
     let webhook = webhook.await;
     let (server, _directory) =
         start(&webhook, &["--authentication-token-webhook-cache-ttl=0s"]).await;
     assert_eq!(user_of(&server, "good").await["username"], "jane");
-    assert_eq!(webhook.asked().len(), 3);
+    assert_eq!(webhook.calls().len(), 3);
     assert_eq!(
-        webhook.asked()[0].body["apiVersion"],
+        webhook.calls()[0].body["apiVersion"],
         "authentication.k8s.io/v1beta1"
     );
     assert_eq!(user_of(&server, "good").await["username"], "jane");
-    assert_eq!(webhook.asked().len(), 4);
+    assert_eq!(webhook.calls().len(), 4);
     server.stop().await;
 }
 
@@ -151,7 +151,7 @@ async fn a_silent_webhook_delays_no_other_request() {
     let (server, _directory) = start(&webhook, &[]).await;
     let others = async {
         let mut admin = server.admin(Protocol::Http1).await;
-        while webhook.asked().is_empty() {
+        while webhook.calls().is_empty() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         for _ in 0..10 {

@@ -80,10 +80,10 @@ async fn a_watch_ends_when_the_webhook_no_longer_allows_it_but_not_when_the_webh
     let admin = server.admin(Protocol::Http2).await;
     let mut watch = OpenWatch::start(admin, &AS_JANE).await;
 
-    let before = reviewer.asked("jane").len();
+    let before = reviewer.calls("jane").len();
     reviewer.decide("jane", Verdict::Other(404, "no such path"));
     let failures = async {
-        while reviewer.asked("jane").len() < before + 2 {
+        while reviewer.calls("jane").len() < before + 2 {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     };

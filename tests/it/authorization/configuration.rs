@@ -62,11 +62,11 @@ async fn webhooks_are_asked_in_order_about_the_requests_that_meet_their_conditio
     server.allow_everything("ann").await;
 
     assert_eq!(status_of(&server, "jane").await, 200);
-    assert!(guard.asked("jane").is_empty(), "no secret");
-    assert_eq!(owner.asked("jane")[0].path, "/owner?timeout=3s");
+    assert!(guard.calls("jane").is_empty(), "no secret");
+    assert_eq!(owner.calls("jane")[0].path, "/owner?timeout=3s");
     let secrets = "/api/v1/namespaces/default/secrets";
     assert_eq!(as_user(&server, "jane", secrets).await.status, 200);
-    assert_eq!(guard.asked("jane").len(), 1);
+    assert_eq!(guard.calls("jane").len(), 1);
     let denied = json!({"denied": true, "reason": "secret"});
     guard.decide("ann", Verdict::Status(denied));
     assert_eq!(as_user(&server, "ann", secrets).await.status, 403);
@@ -76,7 +76,7 @@ async fn webhooks_are_asked_in_order_about_the_requests_that_meet_their_conditio
     guard.decide("joe", Verdict::Other(404, "no such path"));
     owner.allow("joe");
     assert_eq!(as_user(&server, "joe", secrets).await.status, 500);
-    assert!(owner.asked("joe").is_empty());
+    assert!(owner.calls("joe").is_empty());
     let path = as_user(&server, "bob", "/metrics").await;
     assert_eq!(path.status, 500);
     let message = path.json()["message"].as_str().unwrap().to_owned();

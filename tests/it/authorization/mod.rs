@@ -38,13 +38,13 @@ impl Reviewer {
     async fn start() -> Self {
         let verdicts: Arc<Mutex<BTreeMap<&'static str, Verdict>>> = Arc::default();
         let current = Arc::clone(&verdicts);
-        let webhook = Webhook::answering(move |asked| {
-            let user = asked.body["spec"]["user"].as_str().unwrap_or_default();
+        let webhook = Webhook::answering(move |call| {
+            let user = call.body["spec"]["user"].as_str().unwrap_or_default();
             let verdict = current.lock().get(user).cloned();
             match verdict {
                 Some(Verdict::Other(code, body)) => Reply::other(code, body),
-                Some(Verdict::Status(status)) => reviewed(asked, &status),
-                None => reviewed(asked, &json!({"allowed": false})),
+                Some(Verdict::Status(status)) => reviewed(call, &status),
+                None => reviewed(call, &json!({"allowed": false})),
             }
         });
         Self {
@@ -63,16 +63,16 @@ impl Reviewer {
     }
 
     /// Returns the reviews about `user` so far.
-    fn asked(&self, user: &str) -> Vec<WebhookRequest> {
-        let mut asked = self.webhook.asked();
-        asked.retain(|one| one.body["spec"]["user"] == user);
-        asked
+    fn calls(&self, user: &str) -> Vec<WebhookRequest> {
+        let mut calls = self.webhook.calls();
+        calls.retain(|one| one.body["spec"]["user"] == user);
+        calls
     }
 }
 
 /// Returns a review of the version in which it was requested.
-fn reviewed(asked: &WebhookRequest, status: &Value) -> Reply {
-    let version = &asked.body["apiVersion"];
+fn reviewed(call: &WebhookRequest, status: &Value) -> Reply {
+    let version = &call.body["apiVersion"];
     Reply::json(&json!({"apiVersion": version, "kind": "SubjectAccessReview", "status": status}))
 }
 

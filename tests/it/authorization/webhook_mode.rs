@@ -29,11 +29,11 @@ async fn the_webhook_is_asked_first_and_its_responses_are_cached() {
     for _ in 0..3 {
         assert_eq!(as_user(&server, "jane", &path).await.status, 200);
     }
-    let asked = reviewer.asked("jane");
-    assert_eq!(asked.len(), 1, "{asked:?}");
-    assert_eq!(asked[0].path, "/authorize?timeout=30s");
-    assert_eq!(asked[0].authorization, "Bearer of-the-server");
-    let body = &asked[0].body;
+    let calls = reviewer.calls("jane");
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    assert_eq!(calls[0].path, "/authorize?timeout=30s");
+    assert_eq!(calls[0].authorization, "Bearer of-the-server");
+    let body = &calls[0].body;
     assert_eq!(body["apiVersion"], "authorization.k8s.io/v1beta1");
     assert_eq!(
         body["spec"],
@@ -60,7 +60,7 @@ async fn the_webhook_is_asked_first_and_its_responses_are_cached() {
     for _ in 0..3 {
         assert_eq!(status_of(&server, "bob").await, 403);
     }
-    assert_eq!(reviewer.asked("bob").len(), 1);
+    assert_eq!(reviewer.calls("bob").len(), 1);
 
     // Reviews, and the server's own administrator, who is not asked about.
     let kubectl = Kubectl::new(&server.kubeconfig());
@@ -69,7 +69,7 @@ async fn the_webhook_is_asked_first_and_its_responses_are_cached() {
     let as_joe = [&can_i[..], &["--as=joe"]].concat();
     let no = kubectl.run_failing(&as_joe).await;
     assert!(no.contains("not today"), "{no}");
-    assert!(reviewer.asked("kubernetes-admin").is_empty());
+    assert!(reviewer.calls("kubernetes-admin").is_empty());
 
     let metrics = scrape(&server).await;
     for (labels, expected) in [
@@ -84,7 +84,7 @@ async fn the_webhook_is_asked_first_and_its_responses_are_cached() {
         r#"apiserver_authorization_webhook_evaluations_total{name="default",result="success"}"#;
     assert_eq!(
         metrics.get(series),
-        Some(reviewer.webhook.asked().len() as f64)
+        Some(reviewer.webhook.calls().len() as f64)
     );
     server.stop().await;
 }
@@ -143,11 +143,11 @@ async fn temporary_errors_are_retried_and_nothing_is_cached_without_ttls() {
     for _ in 0..2 {
         assert_eq!(status_of(&server, "jane").await, 200);
     }
-    assert_eq!(reviewer.asked("jane").len(), 2);
+    assert_eq!(reviewer.calls("jane").len(), 2);
     reviewer.decide("jane", Verdict::Other(500, "later"));
     let waiting = status_of(&server, "jane");
     let recovered = async {
-        while reviewer.asked("jane").len() < 4 {
+        while reviewer.calls("jane").len() < 4 {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
         reviewer.allow("jane");

@@ -319,9 +319,9 @@ async fn a_response_in_another_encoding_is_an_error() {
     let output = asking.output().await.expect("it runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    let complaint =
+    let message =
         r#"its type is "application/json" instead of application/vnd.kubernetes.protobuf"#;
-    assert!(stderr.contains(complaint), "{stderr}");
+    assert!(stderr.contains(message), "{stderr}");
 }
 
 async fn floor(args: &[&str]) -> Value {
@@ -355,7 +355,7 @@ async fn the_floor_does_the_same_work() {
 
 #[tokio::test]
 async fn invalid_arguments_print_one_line_and_exit_2() {
-    for (args, complaint) in [
+    for (args, message) in [
         (
             &[
                 "watch",
@@ -394,7 +394,7 @@ async fn invalid_arguments_print_one_line_and_exit_2() {
         let output = output.expect("it runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-        assert!(stderr.contains(complaint), "{args:?}: {stderr}");
+        assert!(stderr.contains(message), "{args:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
     }
     // The URL is valid, but no server listens there.

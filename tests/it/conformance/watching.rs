@@ -110,8 +110,8 @@ impl Watching {
 
     /// Asserts that the watch sends nothing for a moment.
     pub(crate) async fn is_silent(&mut self) {
-        if let Ok(said) = timeout(SILENCE, self.read()).await {
-            panic!("not silent: {said:?}");
+        if let Ok(received) = timeout(SILENCE, self.read()).await {
+            panic!("not silent: {received:?}");
         }
     }
 

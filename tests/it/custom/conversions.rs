@@ -15,8 +15,8 @@ use crate::harness::{Reply, Webhook};
 pub(super) async fn a_failed_conversion_is_an_error(world: &mut World) {
     let turn = Arc::new(AtomicUsize::new(0));
     let turns = turn.clone();
-    let webhook = Webhook::answering(move |asked| {
-        let mut actual = answer(asked);
+    let webhook = Webhook::answering(move |call| {
+        let mut actual = answer(call);
         let response = &mut actual["response"];
         match turns.load(Ordering::SeqCst) {
             1 => return Reply::other(200, "nothing of the kind"),
@@ -116,7 +116,7 @@ pub(super) async fn storage_version_can_change(world: &mut World) {
     let mut name = 0;
     loop {
         name += 1;
-        let asked = webhook.asked().len();
+        let calls = webhook.calls().len();
         assert_eq!(
             world
                 .post(NEWER, &sized("v2", &format!("n{name}"), 1))
@@ -124,7 +124,7 @@ pub(super) async fn storage_version_can_change(world: &mut World) {
                 .0,
             201
         );
-        if webhook.asked().len() == asked {
+        if webhook.calls().len() == calls {
             break;
         }
     }
@@ -163,16 +163,16 @@ pub(super) async fn storage_version_can_change(world: &mut World) {
 pub(super) async fn a_long_conversion_delays_no_other_request(world: &mut World) {
     let released = watch::Sender::new(false);
     let release = released.subscribe();
-    let webhook = Webhook::start(move |asked| {
+    let webhook = Webhook::start(move |call| {
         let mut release = release.clone();
         Box::pin(async move {
-            let objects = asked.body["request"]["objects"].as_array().cloned();
+            let objects = call.body["request"]["objects"].as_array().cloned();
             let is_first = |object: &Value| object["metadata"]["name"] == "a";
             if objects.unwrap_or_default().iter().any(is_first) {
                 let released = release.wait_for(|now| *now).await;
                 released.expect("it ends with the test");
             }
-            Reply::json(&answer(&asked))
+            Reply::json(&answer(&call))
         })
     })
     .await;
@@ -185,12 +185,12 @@ pub(super) async fn a_long_conversion_delays_no_other_request(world: &mut World)
         large["spec"]["color"] = "x".repeat(600 << 10).into();
         assert_eq!(world.post(FOOS, &large).await.0, 201);
     }
-    let before = webhook.asked().len();
+    let before = webhook.calls().len();
     let mut wire = world.server.plain(Protocol::Http1).await;
     let headers: [(&str, &str); 0] = [];
     let listing = wire.send(Method::GET, NEWER, &headers, "");
     let getting = async {
-        while webhook.asked().len() == before {
+        while webhook.calls().len() == before {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let (code, body) = world.get(&format!("{NEWER}/d")).await;
@@ -212,8 +212,8 @@ pub(super) async fn a_long_conversion_delays_no_other_request(world: &mut World)
 
 /// A conversion webhook that is configured by a Service, and an admission webhook that receives converted objects.
 pub(super) async fn services_and_admission(world: &mut World) {
-    let webhook = Webhook::start_as("converter.default.svc", |asked| {
-        Box::pin(async move { Reply::json(&answer(&asked)) })
+    let webhook = Webhook::start_as("converter.default.svc", |call| {
+        Box::pin(async move { Reply::json(&answer(&call)) })
     })
     .await;
     // The test has no pod network, so the Service has an external name.
@@ -226,8 +226,8 @@ pub(super) async fn services_and_admission(world: &mut World) {
     let config = json!({"caBundle": webhook.ca_bundle(), "service": {
         "namespace": "default", "name": "converter", "path": "/crd", "port": webhook.port()}});
     world.define(&converted_foos("v1", config)).await;
-    let judge = Webhook::answering(|asked| {
-        let request = &asked.body["request"];
+    let judge = Webhook::answering(|call| {
+        let request = &call.body["request"];
         Reply::json(
             &json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
             "response": {"uid": request["uid"], "allowed": request["object"]["spec"]["size"] != 13,
@@ -259,15 +259,15 @@ pub(super) async fn services_and_admission(world: &mut World) {
     }
     let (code, body) = world.post(NEWER, &sized("v2", "lucky", 7)).await;
     assert_eq!(code, 201, "{body}");
-    let asked = judge.asked();
-    let last = &asked.last().unwrap().body["request"];
+    let calls = judge.calls();
+    let last = &calls.last().unwrap().body["request"];
     assert_eq!(last["object"]["spec"], json!({"size": 7}));
     assert_eq!(last["kind"]["version"], "v1");
     assert_eq!(last["requestKind"]["version"], "v2");
     assert!(
         webhook
-            .asked()
+            .calls()
             .iter()
-            .all(|asked| asked.path == "/crd?timeout=30s")
+            .all(|call| call.path == "/crd?timeout=30s")
     );
 }

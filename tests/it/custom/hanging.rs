@@ -26,12 +26,12 @@ impl Hanging {
     async fn start() -> Self {
         let hangs = watch::Sender::new(false);
         let state = hangs.subscribe();
-        let webhook = Webhook::start(move |asked| {
+        let webhook = Webhook::start(move |call| {
             let hangs = *state.borrow();
             Box::pin(async move {
                 match hangs {
                     true => std::future::pending().await,
-                    false => Reply::json(&answer(&asked)),
+                    false => Reply::json(&answer(&call)),
                 }
             })
         })
@@ -52,11 +52,11 @@ impl Hanging {
         let (code, body) = world.patch(DEFINITION, "merge", &patch).await;
         assert_eq!(code, 200, "{body}");
         for number in 0.. {
-            let asked = self.webhook.asked().len();
+            let calls = self.webhook.calls().len();
             let probe = sized("v2", &format!("probe-{number}"), 1);
             let (code, made) = world.post(NEWER, &probe).await;
             assert_eq!(code, 201, "{made}");
-            if self.webhook.asked().len() == asked {
+            if self.webhook.calls().len() == calls {
                 break;
             }
         }
@@ -65,7 +65,7 @@ impl Hanging {
     /// Makes the webhook stop responding.
     fn hang(&self) -> usize {
         self.hangs.send_replace(true);
-        self.webhook.asked().len()
+        self.webhook.calls().len()
     }
 }
 
@@ -80,14 +80,14 @@ pub(super) async fn namespace_is_deleted_while_its_webhook_hangs(world: &mut Wor
     let foos = FOOS.replace("default", "doomed");
     let (code, made) = world.post(&foos, &sized("v1", "a", 1)).await;
     assert_eq!(code, 201, "{made}");
-    let asked = hanging.hang();
+    let calls = hanging.hang();
     assert_eq!(world.delete("/api/v1/namespaces/doomed").await.0, 200);
     let gone = |code, _: &Value| code == 404;
     world.until("/api/v1/namespaces/doomed", gone).await;
     assert_eq!(world.get(&format!("{foos}/a")).await.0, 404);
     assert_eq!(
-        hanging.webhook.asked().len(),
-        asked,
+        hanging.webhook.calls().len(),
+        calls,
         "there is nothing to convert"
     );
 }
@@ -108,10 +108,10 @@ pub(super) async fn definition_is_deleted_while_the_webhook_of_another_hangs(wor
     bar["kind"] = "Bar".into();
     let (code, made) = world.post(&FOOS.replace("foos", "bars"), &bar).await;
     assert_eq!(code, 201, "{made}");
-    let asked = hanging.hang();
+    let calls = hanging.hang();
     let began = Instant::now();
     assert_eq!(world.delete(DEFINITION).await.0, 200);
-    while hanging.webhook.asked().len() == asked {
+    while hanging.webhook.calls().len() == calls {
         assert!(began.elapsed() < PATIENCE, "its webhook is asked");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -137,7 +137,7 @@ pub(super) async fn garbage_collection_does_not_wait_for_a_webhook(world: &mut W
     let (code, owner) = world.post(FOOS, &sized("v1", "owner", 1)).await;
     assert_eq!(code, 201, "{owner}");
     hanging.store_as_v2(world).await;
-    let asked = hanging.hang();
+    let calls = hanging.hang();
     let owned = |name: &str, uid: &Value| {
         json!({"metadata": {"name": name, "ownerReferences": [{"apiVersion": "example.com/v2",
             "kind": "Foo", "name": "owner", "uid": uid}]}})
@@ -156,8 +156,8 @@ pub(super) async fn garbage_collection_does_not_wait_for_a_webhook(world: &mut W
     world.until(&path, gone).await;
     assert_eq!(world.get(&format!("{MAPS}/kept")).await.0, 200);
     assert_eq!(
-        hanging.webhook.asked().len(),
-        asked,
+        hanging.webhook.calls().len(),
+        calls,
         "there is nothing to convert"
     );
 }
@@ -167,13 +167,13 @@ pub(super) async fn a_replaced_webhook_delays_no_request(world: &mut World) {
     let hanging = Hanging::start().await;
     hanging.define(world).await;
     assert_eq!(world.post(FOOS, &sized("v1", "a", 1)).await.0, 201);
-    let asked = hanging.hang();
+    let calls = hanging.hang();
     let (path, body) = (format!("{NEWER}/a"), sized("v2", "b", 2));
     let getting = sending(world, Method::GET, &path, "application/json", &Value::Null).await;
     let creating = sending(world, Method::POST, NEWER, "application/json", &body).await;
     let began = Instant::now();
     let replacing = async {
-        while hanging.webhook.asked().len() < asked + 2 {
+        while hanging.webhook.calls().len() < calls + 2 {
             assert!(began.elapsed() < PATIENCE, "both wait for it");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

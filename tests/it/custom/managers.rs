@@ -175,9 +175,9 @@ pub(super) async fn a_failed_conversion_fails_an_apply_and_keeps_the_managers_of
 ) {
     let fails = Arc::new(AtomicBool::new(false));
     let failing = fails.clone();
-    let webhook = Webhook::answering(move |asked| match failing.load(Ordering::SeqCst) {
+    let webhook = Webhook::answering(move |call| match failing.load(Ordering::SeqCst) {
         true => Reply::other(500, "broken"),
-        false => Reply::json(&answer(asked)),
+        false => Reply::json(&answer(call)),
     })
     .await;
     let definition = converted_foos("v1", webhook.client_config("/"));

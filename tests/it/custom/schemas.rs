@@ -403,8 +403,8 @@ pub(super) async fn kubectl_applies_changes_repeatedly(world: &mut World) {
     let kubectl = &world.kubectl;
     for (size, output) in [(1, "created"), (2, "configured"), (2, "unchanged")] {
         let object = foo("a", json!({"size": size, "color": "red"})).to_string();
-        let said = kubectl.run_with(&["apply", "-f", "-"], &object).await;
-        assert_eq!(said.trim(), format!("foo.example.com/a {output}"));
+        let applied = kubectl.run_with(&["apply", "-f", "-"], &object).await;
+        assert_eq!(applied.trim(), format!("foo.example.com/a {output}"));
     }
     let (_, got) = world.get(&format!("{FOOS}/a")).await;
     assert_eq!(got["spec"], json!({"size": 2, "color": "red"}));

@@ -108,7 +108,7 @@ async fn next<T>(stream: &mut (impl Stream<Item = watcher::Result<T>> + Unpin)) 
 }
 
 pub(super) async fn kube_rs_reads_and_writes_every_version(world: &mut World) {
-    let webhook = Webhook::answering(|asked| Reply::json(&super::webhooks::answer(asked))).await;
+    let webhook = Webhook::answering(|call| Reply::json(&super::webhooks::answer(call))).await;
     let client = client(world).await;
     define(&client, &webhook).await;
     let old: Api<v1::Crate> = Api::default_namespaced(client.clone());
@@ -156,7 +156,7 @@ pub(super) async fn kube_rs_reads_and_writes_every_version(world: &mut World) {
 
 /// Both ways in which kube begins a watch, each in the storage version and in another one.
 pub(super) async fn kube_rs_watches_every_version(world: &mut World) {
-    let webhook = Webhook::answering(|asked| Reply::json(&super::webhooks::answer(asked))).await;
+    let webhook = Webhook::answering(|call| Reply::json(&super::webhooks::answer(call))).await;
     let client = client(world).await;
     define(&client, &webhook).await;
     let old: Api<v1::Crate> = Api::default_namespaced(client.clone());

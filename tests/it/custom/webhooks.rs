@@ -62,8 +62,8 @@ fn convert(object: &Value, to: &str) -> Value {
 }
 
 /// Returns the response to a ConversionReview of objects that have a size.
-pub(super) fn answer(asked: &WebhookRequest) -> Value {
-    let request = &asked.body["request"];
+pub(super) fn answer(call: &WebhookRequest) -> Value {
+    let request = &call.body["request"];
     let to = request["desiredAPIVersion"].as_str().unwrap();
     let objects = request["objects"].as_array().unwrap();
     let converted: Vec<Value> = objects.iter().map(|object| convert(object, to)).collect();
@@ -75,7 +75,7 @@ pub(super) fn answer(asked: &WebhookRequest) -> Value {
 }
 
 pub(super) async fn converter() -> Webhook {
-    Webhook::answering(|asked| Reply::json(&answer(asked))).await
+    Webhook::answering(|call| Reply::json(&answer(call))).await
 }
 
 pub(super) fn sized(version: &str, name: &str, size: i64) -> Value {
@@ -90,9 +90,9 @@ pub(super) fn sized(version: &str, name: &str, size: i64) -> Value {
 
 /// Returns the number of objects in each review from the `from`th on.
 pub(super) fn reviewed(webhook: &Webhook, from: usize) -> Vec<usize> {
-    let asked = webhook.asked().split_off(from);
-    let count = |asked: &WebhookRequest| asked.body["request"]["objects"].as_array().unwrap().len();
-    asked.iter().map(count).collect()
+    let calls = webhook.calls().split_off(from);
+    let count = |call: &WebhookRequest| call.body["request"]["objects"].as_array().unwrap().len();
+    calls.iter().map(count).collect()
 }
 
 /// Returns the events of a watch until it ends.
@@ -122,13 +122,13 @@ pub(super) async fn each_version_has_its_own_form(world: &mut World) {
         made["metadata"]["managedFields"][0]["apiVersion"],
         "example.com/v2"
     );
-    let asked = webhook.asked();
+    let calls = webhook.calls();
     assert!(
-        asked
+        calls
             .iter()
-            .all(|asked| asked.path.starts_with("/convert?timeout=30s"))
+            .all(|call| call.path.starts_with("/convert?timeout=30s"))
     );
-    let stored = &asked[0].body["request"];
+    let stored = &calls[0].body["request"];
     assert_eq!(stored["desiredAPIVersion"], "example.com/v1");
     assert_eq!(
         stored["objects"][0]["spec"],
@@ -139,7 +139,7 @@ pub(super) async fn each_version_has_its_own_form(world: &mut World) {
         let (code, body) = world.post(FOOS, &sized("v1", &format!("b{n:02}"), n)).await;
         assert_eq!(code, 201, "{body}");
     }
-    let before = webhook.asked().len();
+    let before = webhook.calls().len();
     let (_, list) = world.get(NEWER).await;
     let items = list["items"].as_array().unwrap();
     assert_eq!(
@@ -156,7 +156,7 @@ pub(super) async fn each_version_has_its_own_form(world: &mut World) {
         [20],
         "one review, without what was converted before"
     );
-    let before = webhook.asked().len();
+    let before = webhook.calls().len();
     let (_, again) = world.get(NEWER).await;
     assert_eq!(again, list);
     let (_, got) = world.get(&format!("{NEWER}/b07")).await;
@@ -256,7 +256,7 @@ pub(super) async fn watchers_share_converted_objects(world: &mut World) {
         .as_str()
         .unwrap()
         .to_owned();
-    let before = webhook.asked().len();
+    let before = webhook.calls().len();
     let path = format!("{NEWER}?watch=1&timeoutSeconds=3&resourceVersion={at}");
     let mut wires = Vec::new();
     for _ in 0..20 {
@@ -296,9 +296,9 @@ pub(super) async fn watchers_share_converted_objects(world: &mut World) {
                 .all(|e| e["object"]["apiVersion"] == "example.com/v2")
         );
     }
-    let asked: usize = reviewed(&webhook, before).iter().sum();
+    let objects: usize = reviewed(&webhook, before).iter().sum();
     assert_eq!(
-        asked,
+        objects,
         3,
         "each event was converted once for {} watchers",
         received.len()

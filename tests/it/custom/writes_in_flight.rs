@@ -24,10 +24,10 @@ impl Holder {
     async fn start(world: &mut World) -> Self {
         let released = watch::Sender::new(false);
         let release = released.subscribe();
-        let webhook = Webhook::start(move |asked| {
+        let webhook = Webhook::start(move |call| {
             let mut release = release.clone();
             Box::pin(async move {
-                let request = &asked.body["request"];
+                let request = &call.body["request"];
                 if request["name"]
                     .as_str()
                     .is_some_and(|name| name.starts_with("held"))
@@ -61,10 +61,10 @@ impl Holder {
     /// Waits until this many writes are delayed.
     async fn holds(&self, count: usize) {
         let names = || -> Vec<String> {
-            let asked = self.webhook.asked().into_iter();
+            let calls = self.webhook.calls().into_iter();
             let name =
-                |asked: WebhookRequest| asked.body["request"]["name"].as_str().map(str::to_owned);
-            asked
+                |call: WebhookRequest| call.body["request"]["name"].as_str().map(str::to_owned);
+            calls
                 .filter_map(name)
                 .filter(|n| n.starts_with("held"))
                 .collect()
@@ -191,12 +191,12 @@ pub(super) async fn write_in_flight_is_stored_in_the_new_storage_version(world: 
         let (code, body) = world.patch(DEFINITION, "merge", &patch).await;
         assert_eq!(code, 200, "{body}");
         for number in 0.. {
-            let asked = converter.asked().len();
+            let calls = converter.calls().len();
             let probe = sized("v2", &format!("probe-{number}"), 1);
             let (code, made) = world.post(NEWER, &probe).await;
             assert_eq!(code, 201, "{made}");
             // No request converts an object that is stored in the requested version.
-            if converter.asked().len() == asked {
+            if converter.calls().len() == calls {
                 break;
             }
         }

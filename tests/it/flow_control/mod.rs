@@ -128,14 +128,14 @@ impl Slow {
         let server = Server::start(&flags).await;
         let passes = Arc::new(Semaphore::new(0));
         let gate = Arc::clone(&passes);
-        let webhook = Webhook::start(move |asked| {
+        let webhook = Webhook::start(move |call| {
             let gate = Arc::clone(&gate);
             Box::pin(async move {
-                let name = asked.body["request"]["name"].as_str().unwrap_or_default();
+                let name = call.body["request"]["name"].as_str().unwrap_or_default();
                 if name.starts_with("slow-") {
                     gate.acquire().await.expect("it is never closed").forget();
                 }
-                allow(&asked)
+                allow(&call)
             })
         })
         .await;

@@ -71,7 +71,7 @@ pub(crate) struct Webhook {
     address: SocketAddr,
     ca: String,
     leaf: String,
-    asked: Arc<Mutex<Vec<WebhookRequest>>>,
+    calls: Arc<Mutex<Vec<WebhookRequest>>>,
     connections: Arc<AtomicUsize>,
     tasks: Tasks,
     /// Its token cancels the open connections; replaced at each cancellation.
@@ -83,8 +83,8 @@ impl Webhook {
     pub(crate) async fn answering(
         answer: impl Fn(&WebhookRequest) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        Self::start(move |asked| {
-            let reply = answer(&asked);
+        Self::start(move |call| {
+            let reply = answer(&call);
             Box::pin(async move { reply })
         })
         .await
@@ -151,19 +151,19 @@ impl Webhook {
             address,
             ca,
             leaf,
-            asked: Arc::default(),
+            calls: Arc::default(),
             connections: Arc::default(),
             tasks: tasks.clone(),
             open: Arc::default(),
         };
         let open = webhook.open.clone();
-        let (asked, connections) = (webhook.asked.clone(), webhook.connections.clone());
+        let (calls, connections) = (webhook.calls.clone(), webhook.connections.clone());
         let handler: Arc<Handler> = Arc::new(handler);
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         tasks.clone().spawn("webhook", async move {
             let stop = tasks.token();
             while let Some(Ok((stream, _))) = stop.run_until_cancelled(listener.accept()).await {
-                let (asked, handler) = (asked.clone(), handler.clone());
+                let (calls, handler) = (calls.clone(), handler.clone());
                 let (acceptor, connections) = (acceptor.clone(), connections.clone());
                 let stop = open.lock().clone();
                 tasks.spawn("webhook-connection", async move {
@@ -176,7 +176,7 @@ impl Webhook {
                         let (_, session) = stream.get_ref();
                         let has_certificate = session.peer_certificates().is_some();
                         let service = service_fn(move |request| {
-                            reply(request, has_certificate, asked.clone(), handler.clone())
+                            reply(request, has_certificate, calls.clone(), handler.clone())
                         });
                         let http = hyper::server::conn::http1::Builder::new();
                         drop(http.serve_connection(TokioIo::new(stream), service).await);
@@ -225,8 +225,8 @@ impl Webhook {
     }
 
     /// Returns the requests so far.
-    pub(crate) fn asked(&self) -> Vec<WebhookRequest> {
-        self.asked.lock().clone()
+    pub(crate) fn calls(&self) -> Vec<WebhookRequest> {
+        self.calls.lock().clone()
     }
 
     /// Closes the open connections.
@@ -250,7 +250,7 @@ impl Drop for Webhook {
 async fn reply(
     request: http::Request<Incoming>,
     has_certificate: bool,
-    asked: Arc<Mutex<Vec<WebhookRequest>>>,
+    calls: Arc<Mutex<Vec<WebhookRequest>>>,
     handler: Arc<Handler>,
 ) -> Result<http::Response<Full<Bytes>>, hyper::Error> {
     let path = request.uri().to_string();
@@ -265,7 +265,7 @@ async fn reply(
         authorization,
         has_certificate,
     };
-    asked.lock().push(one.clone());
+    calls.lock().push(one.clone());
     let reply = handler(one).await;
     Ok(http::Response::builder()
         .status(reply.code)

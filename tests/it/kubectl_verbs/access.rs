@@ -166,7 +166,7 @@ impl Script {
 
     /// Generators, and commands that derive one object from another.
     pub(super) async fn generators(&self) {
-        for (line, said) in [
+        for (line, output) in [
             (
                 "expose pod one --port=80 --name=of-one",
                 "service/of-one exposed",
@@ -196,7 +196,7 @@ impl Script {
                 "configmap/f labeled\nconfigmap/settings labeled",
             ),
         ] {
-            self.says(line, said).await;
+            self.says(line, output).await;
         }
         let scaled = "web Deployment/web cpu: <unknown>/50% 1 3 0";
         self.prints("get hpa web", &[scaled]).await;

@@ -97,18 +97,18 @@ impl Script {
 
     /// Runs a command and asserts its complete output.
     async fn says(&self, line: &str, expected: &str) {
-        let said = self.run(line).await;
-        assert_eq!(said.trim_end(), expected.trim_end(), "kubectl {line}");
+        let output = self.run(line).await;
+        assert_eq!(output.trim_end(), expected.trim_end(), "kubectl {line}");
     }
 
     /// Runs a command and asserts that its output contains each of these texts.
     async fn prints(&self, line: &str, expected: &[&str]) {
-        let said = self.run(line).await;
-        let squeezed = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let output = self.run(line).await;
+        let squeezed = output.split_whitespace().collect::<Vec<_>>().join(" ");
         for expected in expected {
             assert!(
                 squeezed.contains(expected),
-                "kubectl {line}: {expected:?}\n{said}"
+                "kubectl {line}: {expected:?}\n{output}"
             );
         }
     }
@@ -117,8 +117,8 @@ impl Script {
     async fn fails(&self, line: &str, expected: &str) {
         let words = words(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let said = self.kubectl.run_failing(&words).await;
-        assert!(said.contains(expected), "kubectl {line}: {said}");
+        let output = self.kubectl.run_failing(&words).await;
+        assert!(output.contains(expected), "kubectl {line}: {output}");
     }
 
     /// Writes a file and returns its path.
@@ -129,8 +129,8 @@ impl Script {
     }
 
     async fn get(&self, what: &str) -> Value {
-        let said = self.run(&format!("get {what} -o json")).await;
-        serde_json::from_str(&said).expect("JSON")
+        let output = self.run(&format!("get {what} -o json")).await;
+        serde_json::from_str(&output).expect("JSON")
     }
 
     async fn creating(&self) {
@@ -230,8 +230,8 @@ impl Script {
         .await;
         self.says(&format!("diff -f {first}"), "").await;
         // If there is a difference, `diff` fails with an exit code and prints no error.
-        let said = self.kubectl.run_failing(&["diff", "-f", &second]).await;
-        assert_eq!(said, "");
+        let output = self.kubectl.run_failing(&["diff", "-f", &second]).await;
+        assert_eq!(output, "");
         self.says(
             &format!("apply -f {second}"),
             "deployment.apps/api configured",
@@ -240,8 +240,8 @@ impl Script {
         let line = "apply view-last-applied deployment api -o json";
         self.prints(line, &["\"image\": \"api:2\""]).await;
         let editing = self.kubectl.editing("api:2", "api:3");
-        let said = editing.run(&["edit", "deployment", "api"]).await;
-        assert_eq!(said, "deployment.apps/api edited\n");
+        let output = editing.run(&["edit", "deployment", "api"]).await;
+        assert_eq!(output, "deployment.apps/api edited\n");
         self.says(
             &format!("replace -f {second}"),
             "deployment.apps/api replaced",

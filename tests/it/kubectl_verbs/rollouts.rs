@@ -150,8 +150,8 @@ impl Script {
             let owned = self.file("owned.json", &owned.to_string());
             self.run(&format!("create -f {owned}")).await;
             let line = format!("delete configmap owner-{cascade} --cascade={cascade}");
-            let said = format!("configmap \"owner-{cascade}\" deleted");
-            self.says(&line, &said).await;
+            let output = format!("configmap \"owner-{cascade}\" deleted");
+            self.says(&line, &output).await;
             if survives {
                 let owned = self.get(&format!("configmap owned-{cascade}")).await;
                 let owners = owned["metadata"]["ownerReferences"].as_array();

@@ -120,9 +120,9 @@ async fn server_runs_on_every_kind_of_storage() {
         (&etcd_flags, "etcd at"),
     ] {
         let server = Server::start(flags).await;
-        let said = format!("Keeping objects in {name}");
+        let announced = format!("Keeping objects in {name}");
         assert!(
-            server.announcement.contains(&said),
+            server.announcement.contains(&announced),
             "{}",
             server.announcement
         );

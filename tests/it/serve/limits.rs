@@ -78,12 +78,12 @@ async fn requests_in_flight_and_their_time_are_limited_by_flags() {
         "--request-timeout=3s",
     ];
     let server = Server::start(&flags).await;
-    let webhook = Webhook::start(|asked| {
+    let webhook = Webhook::start(|call| {
         Box::pin(async move {
-            if asked.body["request"]["name"] == "slow" {
+            if call.body["request"]["name"] == "slow" {
                 std::future::pending::<()>().await;
             }
-            allow(&asked)
+            allow(&call)
         })
     })
     .await;
@@ -98,9 +98,9 @@ async fn requests_in_flight_and_their_time_are_limited_by_flags() {
     };
     let meanwhile = async {
         while !webhook
-            .asked()
+            .calls()
             .iter()
-            .any(|asked| asked.body["request"]["name"] == "slow")
+            .any(|call| call.body["request"]["name"] == "slow")
         {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }

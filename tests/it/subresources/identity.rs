@@ -36,15 +36,15 @@ async fn ports(cluster: &Cluster) -> [(Wire, &'static str); 3] {
 }
 
 /// Returns a response that allows an AdmissionReview.
-fn allow(asked: &Value) -> Reply {
+fn allow(call: &Value) -> Reply {
     Reply::json(&json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "response": {"uid": asked["request"]["uid"], "allowed": true},
+        "response": {"uid": call["request"]["uid"], "allowed": true},
     }))
 }
 
 pub(super) async fn reviews_and_webhooks_have_the_impersonated_user(cluster: &Cluster) {
-    let webhook = Webhook::answering(|asked| allow(&asked.body)).await;
+    let webhook = Webhook::answering(|call| allow(&call.body)).await;
     let configuration = json!({
         "metadata": {"name": "who"},
         "webhooks": [{
@@ -68,9 +68,9 @@ pub(super) async fn reviews_and_webhooks_have_the_impersonated_user(cluster: &Cl
         let secrets = "/api/v1/namespaces/default/secrets";
         let made = wire.send(Method::POST, secrets, &JANE, &secret).await;
         assert_eq!(made.status, StatusCode::CREATED, "{}", made.json());
-        let asked = webhook.asked();
-        let asked = asked.last().expect("the webhook was asked");
-        assert_eq!(asked.body["request"]["userInfo"], jane(), "{own}");
+        let calls = webhook.calls();
+        let call = calls.last().expect("the webhook was asked");
+        assert_eq!(call.body["request"]["userInfo"], jane(), "{own}");
     }
 }
 

@@ -45,18 +45,22 @@ pub(super) async fn token_authenticates_its_service_account(cluster: &Cluster) {
     let uid = cluster.get(&["sa", "robot"]).await["metadata"]["uid"].clone();
     let token = cluster.kubectl.run(&["create", "token", "robot"]).await;
     let token = token.trim();
-    let said = claims(token);
-    assert_eq!(said["iss"], "https://kubernetes.default.svc.cluster.local");
+    let claimed = claims(token);
     assert_eq!(
-        said["aud"],
+        claimed["iss"],
+        "https://kubernetes.default.svc.cluster.local"
+    );
+    assert_eq!(
+        claimed["aud"],
         json!(["https://kubernetes.default.svc.cluster.local"])
     );
-    assert_eq!(said["sub"], "system:serviceaccount:default:robot");
-    let lasts =
-        |said: &Value| said["exp"].as_i64().unwrap_or(0) - said["iat"].as_i64().unwrap_or(0);
-    assert_eq!(lasts(&said), 3600);
+    assert_eq!(claimed["sub"], "system:serviceaccount:default:robot");
+    let lasts = |claimed: &Value| {
+        claimed["exp"].as_i64().unwrap_or(0) - claimed["iat"].as_i64().unwrap_or(0)
+    };
+    assert_eq!(lasts(&claimed), 3600);
     let account = json!({"namespace": "default", "serviceaccount": {"name": "robot", "uid": uid}});
-    assert_eq!(said["kubernetes.io"], account);
+    assert_eq!(claimed["kubernetes.io"], account);
 
     // kubectl prefers a certificate to a token, so this kubeconfig has no certificate.
     let mut config = cluster.server.kubeconfig_value();
@@ -78,7 +82,7 @@ pub(super) async fn token_authenticates_its_service_account(cluster: &Cluster) {
     let credential = &info["extra"]["authentication.kubernetes.io/credential-id"][0];
     assert_eq!(
         credential,
-        &json!(format!("JTI={}", said["jti"].as_str().expect("a name")))
+        &json!(format!("JTI={}", claimed["jti"].as_str().expect("a name")))
     );
     let refused = robot
         .run_failing(&["get", "namespaces", "--token", token])
@@ -168,9 +172,9 @@ pub(super) async fn tokens_can_be_bound_to_objects(cluster: &Cluster) {
         "{response}"
     );
     let token = response["status"]["token"].as_str().expect("a token");
-    let said = claims(token)["kubernetes.io"].clone();
-    assert_eq!(said["pod"], json!({"name": "p", "uid": uid}));
-    assert_eq!(said["node"], json!({"name": "n"}));
+    let claimed = claims(token)["kubernetes.io"].clone();
+    assert_eq!(claimed["pod"], json!({"name": "p", "uid": uid}));
+    assert_eq!(claimed["node"], json!({"name": "n"}));
     let response = review(cluster, token, &[]).await;
     let extra = &response["user"]["extra"];
     assert_eq!(extra["authentication.kubernetes.io/pod-name"], json!(["p"]));

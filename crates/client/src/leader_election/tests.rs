@@ -395,9 +395,9 @@ fn invalid_durations_are_rejected() {
         config.check().map_err(|error| error.to_string())
     };
     assert_eq!(check(|_| {}), Ok(()));
-    let refused = |change, complaint: &str| {
+    let refused = |change, message: &str| {
         let error = check(change).unwrap_err();
-        assert!(error.starts_with(complaint), "{error}");
+        assert!(error.starts_with(message), "{error}");
     };
     refused(
         |config| config.lease_duration = config.renew_deadline,

@@ -235,7 +235,7 @@ mod tests {
 
     #[tokio::test]
     async fn invalid_output_is_an_error() {
-        for (answer, complaint) in [
+        for (answer, message) in [
             ("no JSON", "no ExecCredential"),
             (
                 r#"{"apiVersion":"client.authentication.k8s.io/v1beta1"}"#,
@@ -259,7 +259,7 @@ mod tests {
             ),
         ] {
             let error = issued(answer.as_bytes(), V1).unwrap_err();
-            assert!(error.contains(complaint), "{error}");
+            assert!(error.contains(message), "{error}");
         }
         let missing = ExecSource::new(ExecPlugin {
             command: "/nowhere/cloud".into(),

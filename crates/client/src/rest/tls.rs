@@ -115,7 +115,7 @@ mod tests {
             change(&mut material);
             client_config(insecure, &material).unwrap_err()
         };
-        for (error, complaint) in [
+        for (error, message) in [
             (
                 with(false, |material| {
                     material.authority = Some(b"none".to_vec())
@@ -136,7 +136,7 @@ mod tests {
                 "client key is not PEM",
             ),
         ] {
-            assert!(error.contains(complaint), "{error}");
+            assert!(error.contains(message), "{error}");
         }
         let config = RestConfig {
             tls_server_name: Some("a b".into()),

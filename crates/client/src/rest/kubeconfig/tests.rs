@@ -110,7 +110,7 @@ fn a_context_resolves_its_data_and_files() {
 #[test]
 fn unsupported_features_are_errors() {
     let kubeconfig: Kubeconfig = FILE.parse().unwrap();
-    for (context, complaint) in [
+    for (context, message) in [
         (
             "asking",
             r#"user "asking" of the kubeconfig gets its credentials from the program "cloud", which is interactive"#,
@@ -130,7 +130,7 @@ fn unsupported_features_are_errors() {
         ("two", r#""crt": No such file"#),
     ] {
         let error = RestConfig::from_kubeconfig(&kubeconfig, Some(context)).unwrap_err();
-        assert!(error.to_string().contains(complaint), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
         assert!(matches!(error, RestConfigError::Kubeconfig(_)));
     }
     let error = "clusters: 7".parse::<Kubeconfig>().unwrap_err();
