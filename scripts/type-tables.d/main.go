@@ -9,6 +9,8 @@
 //	types  a line for each message: its name, then the number, JSON name and type of each field
 //	facts  list types, merge rules and defaults of fields
 //	zeros  the fields that Go retains when it decodes zero values and encodes them again
+//	encodings:SEED:COUNT
+//	       objects with random members, COUNT of each kind, in the JSON and the protobuf of Go
 //	kinds  the kinds of each group and version, in the macro of crates/schema/src/openapi/kinds.rs
 package main
 
@@ -48,6 +50,15 @@ func main() {
 	kinds := goTypes(servedKinds(os.Args[2]))
 	if os.Args[1] == "kinds" {
 		printKinds(kinds)
+		return
+	}
+	if parameters, ok := strings.CutPrefix(os.Args[1], "encodings:"); ok {
+		var seed uint64
+		var count int
+		if _, err := fmt.Sscanf(parameters, "%d:%d", &seed, &count); err != nil {
+			log.Fatalf("encodings: give SEED:COUNT, not %q: %v", parameters, err)
+		}
+		printEncodings(kinds, seed, count)
 		return
 	}
 	messages := map[string]reflect.Type{}

@@ -170,7 +170,11 @@ func typeWords(t reflect.Type) []string {
 		if field.inline {
 			word += "^"
 		}
-		word += field.name + ":" + notation
+		word += field.name + ":"
+		if field.Type.Kind() == reflect.Pointer {
+			word += "&"
+		}
+		word += notation
 		switch {
 		case isUnion(t):
 		case isScalar(notation) && field.omitempty && field.Type.Kind() != reflect.Pointer:

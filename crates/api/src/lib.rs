@@ -19,6 +19,7 @@
 mod audit;
 mod columns;
 mod continue_token;
+mod encoding_cache;
 mod event;
 mod event_type;
 mod field_errors;
@@ -43,6 +44,7 @@ mod warnings;
 pub use audit::AuditAnnotations;
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};
+pub use encoding_cache::{EncodedObject, EncodingCache, EncodingCacheStats};
 pub use event::WatchEvent;
 pub use event_type::EventType;
 pub use field_errors::FieldErrors;

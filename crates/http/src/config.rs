@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use watchet_api::EncodingCache;
 use watchet_audit::Auditor;
 use watchet_auth::TokenAuthenticator;
 use watchet_flowcontrol::FlowControl;
@@ -12,6 +13,9 @@ use watchet_registry::WRITE_DEADLINE;
 use watchet_tasks::Tasks;
 
 use crate::health_check::HealthCheck;
+
+/// The default limit of the cache of encoded objects: some 100,000 pods.
+const ENCODING_CACHE_BYTES: usize = 256 << 20;
 
 /// Configuration of the HTTP layer. The defaults are kube-apiserver's.
 #[derive(Debug, Clone)]
@@ -42,6 +46,8 @@ pub struct HttpConfig {
     pub metrics: Arc<Metrics>,
     /// Records requests in the audit log; `None` if there is none.
     pub auditor: Option<Arc<Auditor>>,
+    /// Retains protobuf encodings of objects; the metrics read it.
+    pub encoding_cache: Arc<EncodingCache>,
     /// The commit of the build, served at `/version`; empty if it is unknown.
     pub git_commit: &'static str,
 }
@@ -61,6 +67,7 @@ impl HttpConfig {
             tokens,
             metrics,
             auditor: None,
+            encoding_cache: EncodingCache::new(ENCODING_CACHE_BYTES),
             git_commit: "",
         }
     }

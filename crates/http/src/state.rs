@@ -48,7 +48,10 @@ impl HttpState {
                 Arc::clone(registry.authorizer()),
                 config.connections.clone(),
             )),
-            protobuf: Arc::new(Schema::new(registry.types().clone())),
+            protobuf: Arc::new(Schema::new(
+                registry.types().clone(),
+                config.encoding_cache.clone(),
+            )),
             registry,
             config,
         }

@@ -7,6 +7,7 @@
 mod audit;
 mod authentication;
 mod authorization;
+mod encoding_cache;
 mod encryption;
 mod exposition;
 mod family;
@@ -29,6 +30,7 @@ pub use authentication::{AuthenticationMetrics, ConfigReloads};
 pub use authorization::{
     AuthorizationMetrics, AuthorizationWebhookMetrics, AuthorizerMetrics, ReviewResult,
 };
+pub use encoding_cache::EncodingCacheSample;
 pub use encryption::{EncryptionMetrics, Transformation};
 pub use exposition::{Exposition, Format, Kind, Label};
 pub use family::{ItemFamily, MetricItem, Samples, WriteSamples, write_table};
@@ -61,6 +63,7 @@ pub struct Metrics {
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
     storage_bytes: Mutex<Option<u64>>,
+    encoding_cache: Mutex<EncodingCacheSample>,
     /// In the order in which their controllers started; one per controller.
     work_queues: Mutex<Vec<Arc<WorkQueueMetrics>>>,
 }
@@ -79,6 +82,7 @@ impl Metrics {
             resources: Mutex::default(),
             lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
             storage_bytes: Mutex::default(),
+            encoding_cache: Mutex::default(),
             work_queues: Mutex::default(),
         })
     }
@@ -147,6 +151,11 @@ impl Metrics {
         *self.storage_bytes.lock() = bytes;
     }
 
+    /// Sets the state of the cache of encoded objects for the next scrape.
+    pub fn encoding_cache(&self, sample: EncodingCacheSample) {
+        *self.encoding_cache.lock() = sample;
+    }
+
     /// Renders all metrics.
     pub fn render(&self, format: Format) -> String {
         let resources: Vec<_> = {
@@ -177,6 +186,7 @@ impl Metrics {
         }
         write_work_queues(&self.work_queues.lock(), &mut out);
         self.process.write(&mut out);
+        self.encoding_cache.lock().write(&mut out);
         out.finish()
     }
 }

@@ -215,6 +215,10 @@ impl Builder {
     fn field(&mut self, text: &'static str, facts: &FieldFacts) -> Option<Field> {
         let (number, rest) = text.split_once('=')?;
         let (name, kind) = rest.split_once(':')?;
+        let (kind, pointer) = match kind.strip_prefix('&') {
+            Some(kind) => (kind, true),
+            None => (kind, false),
+        };
         let (kind, drop_empty) = match (kind.strip_suffix('?'), kind.strip_suffix('!')) {
             (Some(kind), _) => (kind, true),
             (None, Some(kind)) => (kind, false),
@@ -230,6 +234,7 @@ impl Builder {
             name: name.trim_start_matches('^').into(),
             inline: name.starts_with('^'),
             node: self.kind(kind, facts)?,
+            pointer,
             drop_empty,
             rule,
             default: default.map(|value| place(&mut self.types.defaults, value)),
@@ -304,6 +309,7 @@ impl Field {
             node,
             number: 0,
             inline: false,
+            pointer: false,
             drop_empty: false,
             rule: None,
             default: None,

@@ -17,8 +17,9 @@
 //! for each field, with the JSON names. Types are `s`tring, `b`oolean, `i`nteger of 32 bits,
 //! `l`ong, `d`ouble, `B`ytes, another message, or a special form (`!time`, `!raw`, …); `*` makes a
 //! list and `%` a map from strings. A name after `^` is an inlined member, whose own members are
-//! part of the outer object in JSON. A trailing `?` means that the zero value of a scalar is unset:
-//! Go always encodes such a field in protobuf and never in JSON. Empty lists and maps are unset,
+//! part of the outer object in JSON. A type after `&` is a pointer: Go encodes other scalars and
+//! messages in protobuf also if they have the zero value. A trailing `?` means that the zero value
+//! of a scalar is unset: Go never encodes it in JSON. Empty lists and maps are unset,
 //! too, unless a trailing `!` says that Go encodes them. `zeros.txt`, the data of a test, has for
 //! each message the fields whose zero values Go retains.
 //!

@@ -29,6 +29,13 @@ pub struct NodeId(pub(super) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObjectId(pub(super) u32);
 
+impl ObjectId {
+    /// Returns the position among [`Types::objects`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// A stored type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Node {
@@ -94,6 +101,8 @@ pub struct Field {
     pub(super) number: u32,
     /// True if its members belong to the outer object in JSON.
     pub(super) inline: bool,
+    /// True if Go stores a pointer, so that the member can be absent.
+    pub(super) pointer: bool,
     /// True if the empty value means unset (Go's `omitempty` of a field that is not a pointer).
     pub(super) drop_empty: bool,
     pub(super) rule: Option<u32>,
@@ -256,6 +265,11 @@ impl Types {
         self.nodes[id.0 as usize]
     }
 
+    /// Returns all object types, in the order of their indexes.
+    pub fn objects(&self) -> impl Iterator<Item = ObjectId> + use<> {
+        (0..self.objects.len() as u32).map(ObjectId)
+    }
+
     /// Returns the name of an object type, as in OpenAPI.
     pub fn object_name(&self, id: ObjectId) -> &str {
         &self.objects[id.0 as usize].name
@@ -286,6 +300,12 @@ impl Field {
     /// Returns true if its members belong to the outer object in JSON.
     pub fn is_inline(&self) -> bool {
         self.inline
+    }
+
+    /// Returns true if the member is a pointer in Go: generated code encodes other scalars and messages in protobuf
+    /// also if they have the zero value.
+    pub fn is_pointer(&self) -> bool {
+        self.pointer
     }
 
     /// Returns true if the empty value means unset.

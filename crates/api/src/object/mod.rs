@@ -24,6 +24,7 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use memchr::memchr2;
 
+use super::encoding_cache::EncodingSlot;
 use super::labels::LabelFilter;
 use super::scan::scan;
 use super::{ColumnSet, EventType, FieldRef, LabelSelector, ObjectKey, ResourceVersion};
@@ -53,6 +54,9 @@ pub struct Object {
     version: Span,
     label_filter: LabelFilter,
     label_count: u32,
+    /// The length of `metadata`, whose first member is the version.
+    metadata_len: u32,
+    encoding: EncodingSlot,
 }
 
 /// A range of an object's bytes.
@@ -174,6 +178,7 @@ impl Object {
         let (before, after) = stored.split_at(metadata + 1);
         let splice = Splice::new(event_type, before, at, after);
         let (version, frame_len) = (splice.version(), splice.frame_len());
+        let metadata_len = scanned.metadata.len() + version.len();
         let moved = |at| match at {
             _ if at < before.len() => at + splice.head.len(),
             _ if at < stored.len() => at - before.len() + version.end,
@@ -188,8 +193,10 @@ impl Object {
             columns_at: narrow(frame_len + aside.len()),
             label_filter,
             label_count: narrow(scanned.labels.len()),
+            metadata_len: narrow(metadata_len),
             bytes: splice.with(&aside, texts),
             version: Span::new(version),
+            encoding: EncodingSlot::default(),
         })
     }
 
@@ -267,6 +274,23 @@ impl Object {
         frame_head(self.event_type).len()..self.frame_len as usize - FRAME_TAIL.len()
     }
 
+    /// Returns the JSON of `metadata` with `resourceVersion`, borrowed.
+    pub fn metadata_slice(&self) -> &[u8] {
+        // The version is the first member, after the brace.
+        let at = self.version.range().start - 1;
+        &self.bytes[at..at + self.metadata_len as usize]
+    }
+
+    /// Returns the type of the event in whose frame the object is stored.
+    pub fn event_type(&self) -> EventType {
+        self.event_type
+    }
+
+    /// Returns the place of the object's other encoding.
+    pub(super) fn encoding_slot(&self) -> &EncodingSlot {
+        &self.encoding
+    }
+
     /// Returns the watch frame of an `event_type` event for this object. Shares the cached bytes if
     /// the object was decoded with this type, and copies them otherwise.
     pub fn json_frame(&self, event_type: EventType) -> Bytes {
@@ -304,15 +328,19 @@ impl Object {
             false => at - old.end + version.end,
         };
         let texts = self.columns().map(|text| text.moved(moved));
+        let metadata_len = self.metadata_len as usize - old.len() + version.len();
         Arc::new(Self {
             key: self.key.clone(),
             resource_version: at,
             event_type,
             frame_len: narrow(frame_len),
             columns_at: narrow(frame_len + aside.len()),
+            label_filter: self.label_filter,
+            label_count: self.label_count,
+            metadata_len: narrow(metadata_len),
             bytes: splice.with(aside, texts),
             version: Span::new(version),
-            ..*self
+            encoding: EncodingSlot::default(),
         })
     }
 }

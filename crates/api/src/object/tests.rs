@@ -144,6 +144,25 @@ fn deletion_keeps_the_body_and_changes_the_version() {
 }
 
 #[test]
+fn metadata_slice_is_the_metadata_of_the_body() {
+    let stored = [
+        r#"{"metadata":{}}"#,
+        r#"{"kind":"Pod","metadata": {"name":"a","labels":{"x":"}"}} ,"spec":{"metadata":{}}}"#,
+        "{\"metadata\":{\n\"name\":\"a\",\"resourceVersion\":\"3\"}}",
+    ];
+    for stored in stored {
+        let object = decode(stored).unwrap();
+        let deleted = object.deleted_at(ResourceVersion::new(123_456));
+        for object in [&object, &*deleted] {
+            let body: serde_json::Value = serde_json::from_slice(object.body_slice()).unwrap();
+            let metadata: serde_json::Value =
+                serde_json::from_slice(object.metadata_slice()).unwrap();
+            assert_eq!(metadata, body["metadata"], "{stored}");
+        }
+    }
+}
+
+#[test]
 fn decode_error_contains_the_key() {
     for bad in [
         "",

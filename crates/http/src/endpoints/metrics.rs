@@ -13,7 +13,7 @@ use crate::response::document::text_response;
 use crate::response::headers::accepts_gzip;
 use crate::response::send_deadline::SendDeadline;
 use crate::state::HttpState;
-use watchet_metrics::Format;
+use watchet_metrics::{EncodingCacheSample, Format};
 use watchet_registry::StorageError;
 
 /// The time limit for storage to report its size during a scrape.
@@ -36,6 +36,14 @@ pub(crate) async fn scrape(state: &HttpState, parts: &Parts) -> Result<Response,
         None
     });
     state.config.metrics.storage_size(size);
+    let cache = state.config.encoding_cache.stats();
+    state.config.metrics.encoding_cache(EncodingCacheSample {
+        bytes: cache.bytes as u64,
+        objects: cache.entries as u64,
+        hits: cache.hits,
+        misses: cache.misses,
+        evictions: cache.evictions,
+    });
     let format = format(accept_header(parts)?.as_deref());
     let rendered = state.config.metrics.render(format);
     let mut response = text_response(

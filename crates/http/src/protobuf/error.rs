@@ -1,7 +1,5 @@
 //! Errors of decoding and encoding protobuf.
 
-use serde_json::Value;
-
 use crate::protobuf::schema::DEPTH_MAX;
 use watchet_schema::MemoryExceeded;
 
@@ -37,35 +35,21 @@ pub(crate) enum EncodeError {
 
 /// An object has a value that does not fit its field: it was written to storage by another program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{object}: field {field:?} has a value that its type cannot hold: {value}")]
+#[error("{object}: {problem}")]
 pub(crate) struct Unencodable {
     /// `namespace/name`, as far as known.
     object: String,
-    field: String,
-    value: String,
+    problem: String,
 }
 
 impl Unencodable {
     /// Creates the error for a frame whose length does not fit in four bytes.
     pub(super) fn too_large() -> Self {
-        Self::new("object", &Value::from("too large"))
+        Self::new(String::new(), "the object is larger than 4 GiB".to_owned())
     }
 
-    pub(super) fn new(field: &str, value: &Value) -> Self {
-        let mut value = value.to_string();
-        value.truncate(value.floor_char_boundary(100));
-        Self {
-            object: String::new(),
-            field: field.to_owned(),
-            value,
-        }
-    }
-
-    /// Adds the object's namespace and name.
-    pub(super) fn within(self, object: &Value) -> Self {
-        let text = |name: &str| object["metadata"][name].as_str();
-        let names = [text("namespace"), text("name")];
-        let object = names.into_iter().flatten().collect::<Vec<_>>().join("/");
-        Self { object, ..self }
+    /// Creates the error of an object, given as `namespace/name`.
+    pub(super) fn new(object: String, problem: String) -> Self {
+        Self { object, problem }
     }
 }

@@ -3,9 +3,13 @@
 mod decode;
 mod encode;
 mod error;
-mod messages;
+mod plan;
 mod schema;
 mod wire;
+mod write;
 
+pub(crate) use encode::{
+    MessageType, frame_of_body, item_len, list_tail, metadata_field, write_item_head,
+};
 pub(crate) use error::EncodeError;
 pub(crate) use schema::Schema;

@@ -197,16 +197,17 @@ fn json_patch(operations: Value) -> Result<json_patch::Patch, HttpError> {
 mod tests {
     use serde_json::json;
 
+    use std::sync::Arc;
+
     use super::*;
-    use watchet_schema::Types;
 
     fn refusal<T: std::fmt::Debug>(result: Result<T, HttpError>) -> String {
         let status = result.unwrap_err().status();
         format!("{} {}", status.code, status.message)
     }
 
-    fn protobuf() -> Schema {
-        Schema::new(Types::builtins())
+    fn protobuf() -> Arc<Schema> {
+        Schema::for_tests()
     }
 
     fn object(content_type: Option<&str>, body: &[u8]) -> Result<Value, HttpError> {

@@ -33,14 +33,13 @@ impl ResponseEncoding {
         renderer: &Renderer,
         object: &Object,
     ) -> Result<Response, HttpError> {
-        let body = if renderer.is_verbatim() {
-            object.body()
-        } else {
-            let mut out = BytesMut::new();
-            renderer.write_object(object, true, &mut out)?;
-            match renderer.protobuf() {
-                Some(schema) => schema.encode_object(&out).map_err(ChunkError::from)?.into(),
-                None => out.freeze(),
+        let body = match renderer.protobuf() {
+            Some(protobuf) => protobuf.body(renderer, object)?,
+            None if renderer.is_verbatim() => object.body(),
+            None => {
+                let mut out = BytesMut::new();
+                renderer.write_object(object, true, &mut out)?;
+                out.freeze()
             }
         };
         self.source(code, SingleChunk::new(body))
@@ -54,8 +53,8 @@ impl ResponseEncoding {
         shard: Option<&ShardSelector>,
     ) -> Result<Response, HttpError> {
         match renderer.protobuf().cloned() {
-            Some(schema) => {
-                let list = ProtobufListSource::new(renderer, schema, list, shard).await?;
+            Some(protobuf) => {
+                let list = ProtobufListSource::new(renderer, protobuf, list, shard).await?;
                 self.source(StatusCode::OK, list)
             }
             None if self.negotiated.media == Media::Yaml && !renderer.is_table() => {

@@ -9,9 +9,10 @@ use serde_json::Value;
 use watchet_api::{Object, ShardSelector};
 use watchet_registry::ObjectList;
 
-use crate::protobuf::Schema;
+use crate::protobuf::list_tail;
 use crate::request::accept::Form;
 use crate::response::chunks::{ChunkError, ChunkSource};
+use crate::response::protobuf_renderer::ProtobufRenderer;
 use crate::response::render::Renderer;
 use crate::response::yaml::yaml;
 
@@ -57,73 +58,65 @@ impl ListSource {
     }
 }
 
-/// A source of the chunks of a protobuf list. The length of a list precedes its items, so each item
-/// is encoded twice: first for its length, then for output. Keeping the first encoding would hold a
-/// whole list in memory for each slow client.
+/// A source of the chunks of a protobuf list. The length of a list precedes its items: it is computed first, from the
+/// encodings that the objects retain and the lengths of those that were dropped. Such an item is encoded again for
+/// output, because the first encoding of a whole list would stay in memory as long as a slow client reads.
 pub(crate) struct ProtobufListSource {
     renderer: Renderer,
-    schema: Arc<Schema>,
-    item_type: (String, String),
+    protobuf: ProtobufRenderer,
     /// `None` once sent.
     head: Option<Vec<u8>>,
     items: std::vec::IntoIter<Arc<Object>>,
+    tail: Option<&'static [u8]>,
 }
 
-/// How many items are encoded between two yields to the runtime.
+/// How many items are measured between two yields to the runtime.
 const PROTOBUF_ITEMS: usize = 128;
 
 impl ProtobufListSource {
-    /// Creates the source of `list` in the form of `renderer`, with the messages of `schema`.
+    /// Creates the source of `list` in the form of `renderer`, encoded by `protobuf`.
     ///
     /// # Errors
     /// An object has no protobuf encoding.
     pub(crate) async fn new(
         renderer: Renderer,
-        schema: Arc<Schema>,
+        protobuf: ProtobufRenderer,
         list: ObjectList,
         shard: Option<&ShardSelector>,
     ) -> Result<Self, ChunkError> {
-        let metadata = serde_json::from_str(&list_metadata(&list, shard))?;
-        let mut source = Self {
-            item_type: renderer.object_type(),
-            head: None,
-            items: Vec::new().into_iter(),
-            renderer,
-            schema,
-        };
         let mut bytes = 0;
         for items in list.items.chunks(PROTOBUF_ITEMS) {
-            let mut out = Vec::new();
             for object in items {
-                source.encode(object, &mut out)?;
+                bytes += protobuf.item_len(&renderer, object)?;
             }
-            bytes += out.len();
             tokio::task::yield_now().await;
         }
-        let (kind, version) = source.renderer.list_type();
-        let head = source
-            .schema
-            .encode_list_head((&kind, &version), &metadata, bytes)?;
-        source.head = Some(head);
-        source.items = list.items.into_iter();
-        Ok(source)
-    }
-
-    fn encode(&self, object: &Object, out: &mut Vec<u8>) -> Result<(), ChunkError> {
-        let mut json = BytesMut::new();
-        self.renderer.write_item(object, &mut json)?;
-        let (kind, version) = &self.item_type;
-        Ok(self.schema.encode_item((kind, version), &json, out)?)
+        let (kind, api_version) = renderer.list_type();
+        let metadata = list_metadata(&list, shard);
+        let list_type = (&*api_version, &*kind);
+        let head = protobuf
+            .schema()
+            .encode_list_head(list_type, metadata.as_bytes(), bytes)?;
+        Ok(Self {
+            renderer,
+            protobuf,
+            head: Some(head),
+            items: list.items.into_iter(),
+            tail: Some(list_tail()),
+        })
     }
 }
 
 impl ChunkSource for ProtobufListSource {
     fn next_chunk(&mut self) -> Option<Result<Bytes, ChunkError>> {
-        let mut out = self.head.take().unwrap_or_default();
-        while out.len() < CHUNK_BYTES
-            && let Some(object) = self.items.next()
-        {
-            if let Err(error) = self.encode(&object, &mut out) {
+        let mut out = Vec::with_capacity(CHUNK_BYTES + ITEM_BYTES_RESERVED);
+        out.extend(self.head.take().unwrap_or_default());
+        while out.len() < CHUNK_BYTES {
+            let Some(object) = self.items.next() else {
+                out.extend_from_slice(self.tail.take().unwrap_or_default());
+                break;
+            };
+            if let Err(error) = self.protobuf.write_item(&self.renderer, &object, &mut out) {
                 return Some(Err(error));
             }
         }

@@ -9,6 +9,7 @@ pub(crate) mod headers;
 pub(crate) mod indent;
 pub(crate) mod list_body;
 pub(crate) mod ordered;
+pub(crate) mod protobuf_renderer;
 pub(crate) mod render;
 pub(crate) mod send_deadline;
 pub(crate) mod status;

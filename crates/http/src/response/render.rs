@@ -15,6 +15,7 @@ use watchet_registry::{Registry, Resource};
 use crate::protobuf::Schema;
 use crate::request::accept::{Form, IncludeObject};
 use crate::response::chunks::ChunkError;
+use crate::response::protobuf_renderer::ProtobufRenderer;
 
 /// The group and version of Tables and PartialObjectMetadata.
 const META_V1: &str = "meta.k8s.io/v1";
@@ -26,8 +27,8 @@ pub(crate) struct Renderer {
     form: Form,
     /// Set if the stored version differs from the version that clients of the resource see.
     converter: Option<Arc<Registry>>,
-    /// Set if the JSON rendered here is then encoded as protobuf.
-    protobuf: Option<Arc<Schema>>,
+    /// Set if the output is protobuf.
+    protobuf: Option<ProtobufRenderer>,
 }
 
 /// Deserializes only the metadata of an object, verbatim.
@@ -49,16 +50,18 @@ impl Renderer {
         }
     }
 
-    /// Returns the renderer with protobuf as the output encoding.
-    pub(crate) fn in_protobuf(self, schema: Arc<Schema>) -> Self {
-        Self {
-            protobuf: Some(schema),
+    /// Returns the renderer with protobuf as the output encoding; `None` if the kind has no such encoding.
+    pub(crate) fn in_protobuf(self, schema: &Arc<Schema>) -> Option<Self> {
+        let (kind, api_version) = self.object_type();
+        let message_type = schema.message_type(&api_version, &kind)?;
+        Some(Self {
+            protobuf: Some(ProtobufRenderer::new(schema, message_type)),
             ..self
-        }
+        })
     }
 
-    /// Returns the protobuf messages, unless the output is JSON.
-    pub(crate) fn protobuf(&self) -> Option<&Arc<Schema>> {
+    /// Returns the encoder of protobuf, unless the output is JSON.
+    pub(crate) fn protobuf(&self) -> Option<&ProtobufRenderer> {
         self.protobuf.as_ref()
     }
 
@@ -85,7 +88,7 @@ impl Renderer {
 
     /// Returns true if the output for an object is the very bytes in the cache.
     pub(crate) fn is_verbatim(&self) -> bool {
-        self.form == Form::Object && self.converter.is_none() && self.protobuf.is_none()
+        self.is_stored_form() && self.protobuf.is_none()
     }
 
     /// Returns the number of the custom resource version that is rendered; 0 for a built-in.
@@ -96,6 +99,11 @@ impl Renderer {
     /// Returns true if objects are converted from another stored version.
     pub(crate) fn converts(&self) -> bool {
         self.converter.is_some()
+    }
+
+    /// Returns true if the output is the stored version of the whole object, in any encoding.
+    pub(crate) fn is_stored_form(&self) -> bool {
+        self.form == Form::Object && self.converter.is_none()
     }
 
     fn body<'a>(&self, object: &'a Object) -> Result<Cow<'a, [u8]>, ChunkError> {
@@ -133,6 +141,10 @@ impl Renderer {
     /// # Errors
     /// The object's bytes are not JSON, which `Object::decode` excludes.
     pub(crate) fn write_item(&self, object: &Object, out: &mut BytesMut) -> Result<(), ChunkError> {
+        if self.form == Form::Metadata && self.converter.is_none() {
+            write_metadata(object.metadata_slice(), out);
+            return Ok(());
+        }
         let body = self.body(object)?;
         match self.form {
             Form::Object => out.put_slice(&body),
@@ -247,8 +259,13 @@ fn table_metadata(at: ResourceVersion) -> String {
 
 fn write_partial(body: &[u8], out: &mut BytesMut) -> Result<(), serde_json::Error> {
     let object: WithMetadata<'_> = serde_json::from_slice(body)?;
-    out.put_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
-    out.put_slice(object.metadata.get().as_bytes());
-    out.put_slice(b"}");
+    write_metadata(object.metadata.get().as_bytes(), out);
     Ok(())
+}
+
+/// Appends a PartialObjectMetadata with this JSON of `metadata`.
+fn write_metadata(metadata: &[u8], out: &mut BytesMut) {
+    out.put_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    out.put_slice(metadata);
+    out.put_slice(b"}");
 }

@@ -34,12 +34,15 @@ pub(crate) fn status_response(
     let mut response = json_status(status, pretty);
     // For the audit log.
     response.extensions_mut().insert(Arc::new(status.clone()));
-    let json = serde_json::to_value(status).map_err(ChunkError::from);
     let encoded = match media {
         Media::Json => return response,
-        Media::Yaml => json.and_then(|status| yaml(&status)).map(Body::from),
-        Media::Protobuf => json
-            .and_then(|status| Ok(schema.encode_object(status.to_string().as_bytes())?))
+        Media::Yaml => serde_json::to_value(status)
+            .map_err(ChunkError::from)
+            .and_then(|status| yaml(&status))
+            .map(Body::from),
+        Media::Protobuf => serde_json::to_vec(status)
+            .map_err(ChunkError::from)
+            .and_then(|json| Ok(schema.encode_body(&schema.status_type(), &json)?))
             .map(Body::from),
     };
     match encoded {

@@ -135,7 +135,9 @@ impl Call {
         let negotiated = negotiate(accept.as_deref(), kind, &self.query, user_agent, known)?;
         let renderer = Renderer::new(&self.state.registry, self.bodies.clone(), negotiated.form);
         let renderer = match negotiated.media {
-            Media::Protobuf => renderer.in_protobuf(schema.clone()),
+            Media::Protobuf => renderer.in_protobuf(schema).ok_or_else(|| {
+                HttpError::Internal(format!("{} has no protobuf encoding", self.bodies.kind))
+            })?,
             Media::Json | Media::Yaml => renderer,
         };
         Ok((negotiated, renderer))

@@ -317,6 +317,10 @@ fn errors_name_the_key_and_the_remedy() {
             r#"--watch-history-bytes-max "1Mi": must be an amount such as 256Mi or 1Gi, at least 16Mi"#,
         ),
         (
+            &["--encoding-cache-bytes-max=lots"],
+            r#"--encoding-cache-bytes-max "lots": must be an amount such as 256Mi or 1Gi, or 0"#,
+        ),
+        (
             &["--watch-cache-consistency-check-interval=never"],
             r#"--watch-cache-consistency-check-interval "never": must be a duration such as 30s, 5m0s or 1h30m"#,
         ),

@@ -42,13 +42,12 @@ impl Schema {
             .ok_or(InvalidProtobuf::NoEnvelope)?;
         let envelope = Envelope::read(body)?;
         let (api_version, kind) = (envelope.api_version, envelope.kind);
-        let message =
-            self.0
-                .object_of(&api_version, &kind)
-                .ok_or_else(|| InvalidProtobuf::UnknownKind {
-                    api_version: api_version.clone(),
-                    kind: kind.clone(),
-                })?;
+        let message = self.types.object_of(&api_version, &kind).ok_or_else(|| {
+            InvalidProtobuf::UnknownKind {
+                api_version: api_version.clone(),
+                kind: kind.clone(),
+            }
+        })?;
         let mut object = Map::new();
         let position = Position { memory, depth: 0 };
         self.read(message, envelope.raw, position, &mut object)?;
@@ -68,7 +67,7 @@ impl Schema {
         if position.depth > DEPTH_MAX {
             return Err(InvalidProtobuf::TooDeep);
         }
-        let fields = self.0.object_fields(message);
+        let fields = self.types.object_fields(message);
         let mut reader = Reader(bytes);
         while let Some((number, wire)) = reader.field()? {
             // Unknown fields are dropped, as in kube-apiserver.
@@ -106,7 +105,7 @@ impl Schema {
                 wrapped: false,
                 ..
             } => {
-                let item = self.0.node(item);
+                let item = self.types.node(item);
                 let list = object
                     .entry(name())
                     .or_insert_with(|| Value::Array(Vec::new()));
@@ -141,7 +140,7 @@ impl Schema {
                     return Err(wrong());
                 };
                 let entry = wire.bytes().ok_or_else(wrong)?;
-                let (key, value) = self.entry(field, self.0.node(value), entry, position)?;
+                let (key, value) = self.entry(field, self.types.node(value), entry, position)?;
                 memory.count_member(&key, map.is_empty())?;
                 map.insert(key, value.ok_or_else(wrong)?);
             }
@@ -248,7 +247,7 @@ impl Schema {
 
     fn wire_type(&self, message: ObjectId, field: u32) -> InvalidProtobuf {
         InvalidProtobuf::WireType {
-            message: self.0.object_name(message).to_owned(),
+            message: self.types.object_name(message).to_owned(),
             field,
         }
     }

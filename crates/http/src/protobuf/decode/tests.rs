@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::*;
-use watchet_schema::Types;
 
 fn varint(mut number: u64) -> Vec<u8> {
     let mut out = Vec::new();
@@ -49,8 +48,8 @@ fn read(api_version: &str, kind: &str, parts: &[Vec<u8>]) -> Result<Value, Inval
     schema().object(&body(api_version, kind, parts), &MemoryBudget::unlimited())
 }
 
-fn schema() -> Schema {
-    Schema::new(Types::builtins())
+fn schema() -> std::sync::Arc<Schema> {
+    Schema::for_tests()
 }
 
 #[test]

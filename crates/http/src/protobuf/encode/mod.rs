@@ -1,282 +1,299 @@
-//! Encodes JSON objects as protobuf, by the same tables as the decoder. JSON members that are not in the tables are
-//! left out, as Go's servers drop unknown fields.
+//! Encodes protobuf responses straight from the JSON of objects: an object, the parts of a list, a watch frame. The bytes
+//! equal those of kube-apiserver, whose encoder is Go's generated code. `request::accept` negotiates whether the client
+//! accepts protobuf.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+mod tape;
+mod transcode;
 
-use crate::protobuf::error::Unencodable;
+use bytes::Bytes;
+use serde::Deserialize;
+
+use watchet_api::{EncodedObject, EventType};
+use watchet_schema::ObjectId;
+
+use crate::protobuf::error::{EncodeError, Unencodable};
 use crate::protobuf::schema::{MAGIC, Schema};
-use watchet_schema::{Field, Node, ObjectId, Scalar};
+use crate::protobuf::write::{bytes, bytes_len, key, varint};
+use tape::Tape;
 
-/// Wire types.
-const VARINT: u64 = 0;
-const FIXED64: u64 = 1;
-const BYTES: u64 = 2;
+use super::plan::BYTES;
+
+/// The type of the objects of a response.
+#[derive(Debug, Clone)]
+pub(crate) struct MessageType {
+    message: ObjectId,
+    api_version: String,
+    kind: String,
+}
+
+/// The field numbers of every list message.
+const METADATA: u32 = 1;
+const ITEMS: u32 = 2;
+
+/// The fields of `runtime.Unknown` after the object: no content encoding and no content type.
+const ENVELOPE_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
 impl Schema {
-    /// Appends the message of `object`, without an envelope.
+    /// Returns the type of a kind; `None` if it has no protobuf encoding.
+    pub(crate) fn message_type(&self, api_version: &str, kind: &str) -> Option<MessageType> {
+        let message = self.types.object_of(api_version, kind)?;
+        Some(MessageType {
+            message,
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+        })
+    }
+
+    /// Returns the type of `Status`.
+    pub(crate) fn status_type(&self) -> MessageType {
+        let status = self.message_type("v1", "Status");
+        status.expect("the built-in types contain Status")
+    }
+
+    /// Parses `json` for encoding as `of`; the result can be measured and written.
+    fn parse<'a>(&'a self, of: &MessageType, json: &'a [u8]) -> Result<Message<'a>, EncodeError> {
+        let mut tape = Tape::new(&self.plan, json.len());
+        match transcode::read_object(&mut tape, of.message, json) {
+            Ok(root) => Ok(Message { tape, root, json }),
+            Err(error) if error.is_data() => Err(unencodable(json, &error).into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Encodes the object `json` with its envelope.
     ///
     /// # Errors
-    /// A value does not fit its field, or the kind is not [known](Self::has_kind).
-    pub(crate) fn write_object(
-        &self,
-        api_version: &str,
-        kind: &str,
-        object: &Value,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Unencodable> {
-        let unfit = || Unencodable::new("kind", &kind.into());
-        let message = self.0.object_of(api_version, kind).ok_or_else(unfit)?;
-        let members = object.as_object().ok_or_else(unfit)?;
-        self.write(message, members, out)
-            .map_err(|error| error.within(object))
+    /// `json` is no JSON, or a value does not fit its field.
+    pub(crate) fn encode_body(&self, of: &MessageType, json: &[u8]) -> Result<Bytes, EncodeError> {
+        let message = self.parse(of, json)?;
+        let mut out = Vec::with_capacity(body_len(of, message.len()));
+        write_body(of, message.len(), |out| message.write(out), &mut out);
+        Ok(out.into())
     }
 
-    fn write(
+    /// Encodes a watch frame: its length in four big-endian bytes, then a `WatchEvent` without an envelope; the object
+    /// in it has one.
+    ///
+    /// # Errors
+    /// As [`Self::encode_body`].
+    pub(crate) fn encode_frame(
         &self,
-        message: ObjectId,
-        object: &Map<String, Value>,
+        event_type: &str,
+        of: &MessageType,
+        json: &[u8],
+    ) -> Result<Bytes, EncodeError> {
+        let message = self.parse(of, json)?;
+        let mut out = Vec::new();
+        write_frame_head(event_type, body_len(of, message.len()), &mut out)?;
+        write_body(of, message.len(), |out| message.write(out), &mut out);
+        Ok(out.into())
+    }
+
+    /// Encodes the object `json` for the cache: as the frame of an `event_type` event.
+    ///
+    /// # Errors
+    /// As [`Self::encode_body`].
+    pub(crate) fn encode_cached(
+        &self,
+        event_type: EventType,
+        of: &MessageType,
+        json: &[u8],
+    ) -> Result<EncodedObject, EncodeError> {
+        let message = self.parse(of, json)?;
+        let body = body_len(of, message.len());
+        let mut out = Vec::with_capacity(body + 32);
+        write_frame_head(event_type.as_str(), body, &mut out)?;
+        let body_at = out.len();
+        write_body(of, message.len(), |out| message.write(out), &mut out);
+        let message_end = out.len() - ENVELOPE_TAIL.len();
+        Ok(EncodedObject::new(
+            out.into(),
+            body_at,
+            message_end - message.len()..message_end,
+        ))
+    }
+
+    /// Returns the length of the message of the object `json`, without an envelope.
+    ///
+    /// # Errors
+    /// As [`Self::encode_body`].
+    pub(crate) fn message_len(&self, of: &MessageType, json: &[u8]) -> Result<usize, EncodeError> {
+        Ok(self.parse(of, json)?.len())
+    }
+
+    /// Appends the object `json` as an item of a list.
+    ///
+    /// # Errors
+    /// As [`Self::encode_body`].
+    pub(crate) fn encode_item(
+        &self,
+        of: &MessageType,
+        json: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), Unencodable> {
-        for field in self.0.object_fields(message) {
-            let Some(number) = field.number() else {
-                continue;
-            };
-            if let (Node::Object { object: inner, .. }, true) =
-                (self.node(field), field.is_inline())
-            {
-                let before = out.len();
-                let begin = open(number, out);
-                self.write(inner, object, out)?;
-                match out.len() == begin {
-                    true => out.truncate(before),
-                    false => close(begin, out),
-                }
-                continue;
-            }
-            match object.get(field.name()) {
-                None | Some(Value::Null) => {}
-                Some(value) => self.write_field(field, number, value, out)?,
-            }
-        }
+    ) -> Result<(), EncodeError> {
+        let message = self.parse(of, json)?;
+        write_item_head(message.len(), out);
+        message.write(out);
         Ok(())
     }
 
-    fn write_field(
+    /// Encodes everything before the items of a list of this kind, which take `items_bytes`.
+    ///
+    /// # Errors
+    /// The metadata cannot be encoded.
+    pub(crate) fn encode_list_head(
         &self,
-        field: &Field,
-        number: u32,
-        value: &Value,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Unencodable> {
-        let unfit = || Unencodable::new(field.name(), value);
-        match self.node(field) {
-            Node::List {
-                item,
-                wrapped: false,
-                ..
-            } => {
-                let item = self.0.node(item);
-                let list = value.as_array().ok_or_else(unfit)?;
-                list.iter()
-                    .try_for_each(|value| self.write_value(field, item, number, value, out))
-            }
-            Node::Map { value: node, .. } => {
-                let node = self.0.node(node);
-                let map = value.as_object().ok_or_else(unfit)?;
-                for (key, value) in map {
-                    let begin = open(number, out);
-                    bytes(1, key.as_bytes(), out);
-                    self.write_value(field, node, 2, value, out)?;
-                    close(begin, out);
-                }
-                Ok(())
-            }
-            node => self.write_value(field, node, number, value, out),
-        }
-    }
-
-    /// Appends a value as the field `number`.
-    fn write_value(
-        &self,
-        field: &Field,
-        node: Node,
-        number: u32,
-        value: &Value,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Unencodable> {
-        let unfit = || Unencodable::new(field.name(), value);
-        match (node, value) {
-            (Node::Scalar(Scalar::String), Value::String(text)) => {
-                bytes(number, text.as_bytes(), out)
-            }
-            (Node::Scalar(Scalar::Bool), Value::Bool(flag)) => {
-                varint_field(number, (*flag).into(), out)
-            }
-            (Node::Scalar(size @ (Scalar::Int32 | Scalar::Int64)), Value::Number(integer)) => {
-                let integer = integer.as_i64().ok_or_else(unfit)?;
-                if size == Scalar::Int32 && i32::try_from(integer).is_err() {
-                    return Err(unfit());
-                }
-                varint_field(number, integer as u64, out);
-            }
-            (Node::Scalar(Scalar::Number), Value::Number(double)) => {
-                let double = double.as_f64().ok_or_else(unfit)?;
-                varint(u64::from(number) << 3 | FIXED64, out);
-                out.extend_from_slice(&double.to_bits().to_le_bytes());
-            }
-            (Node::Scalar(Scalar::Bytes), Value::String(text)) => {
-                let decoded = STANDARD.decode(text).map_err(|_| unfit())?;
-                bytes(number, &decoded, out);
-            }
-            (Node::Raw, value) => {
-                let begin = open(number, out);
-                bytes(1, value.to_string().as_bytes(), out);
-                close(begin, out);
-            }
-            (node, value) => {
-                let begin = open(number, out);
-                self.write_message(field, node, value, out)?;
-                close(begin, out);
-            }
-        }
-        Ok(())
-    }
-
-    /// Appends the content of a value that is a message in protobuf, whatever it is in JSON.
-    fn write_message(
-        &self,
-        field: &Field,
-        node: Node,
-        value: &Value,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Unencodable> {
-        let unfit = || Unencodable::new(field.name(), value);
-        match (node, value) {
-            // A null element of a list is the empty message.
-            (_, Value::Null) => {}
-            (
-                Node::Object {
-                    object: message, ..
-                },
-                Value::Object(members),
-            ) => {
-                self.write(message, members, out)?;
-            }
-            (Node::Union(message), value) => self.write_union(message, value, out)?,
-            (Node::Scalar(Scalar::Time | Scalar::MicroTime), Value::String(text)) => {
-                let time: jiff::Timestamp = text.parse().map_err(|_| unfit())?;
-                varint_field(1, time.as_second() as u64, out);
-                varint_field(2, time.subsec_nanosecond() as u64, out);
-            }
-            (Node::Scalar(Scalar::Quantity), Value::String(text)) => bytes(1, text.as_bytes(), out),
-            (Node::Scalar(Scalar::Quantity), Value::Number(number)) => {
-                bytes(1, number.to_string().as_bytes(), out);
-            }
-            (Node::Scalar(Scalar::IntOrString), Value::String(text)) => {
-                varint_field(1, 1, out);
-                bytes(3, text.as_bytes(), out);
-            }
-            (Node::Scalar(Scalar::IntOrString), Value::Number(number)) => {
-                varint_field(1, 0, out);
-                varint_field(2, number.as_i64().ok_or_else(unfit)? as u64, out);
-            }
-            (Node::List { wrapped: true, .. }, Value::Array(items)) => {
-                for item in items {
-                    bytes(1, item.as_str().ok_or_else(unfit)?.as_bytes(), out);
-                }
-            }
-            _ => return Err(unfit()),
-        }
-        Ok(())
-    }
-
-    /// Appends the union types of CRD schemas: a schema, or a list of schemas or names, or a
-    /// boolean.
-    fn write_union(
-        &self,
-        message: ObjectId,
-        value: &Value,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Unencodable> {
-        let fields = self.0.object_fields(message);
-        let named = |name: &str| {
-            let field = fields.iter().find(|field| field.name() == name)?;
-            Some((field, field.number()?))
-        };
-        let allows = named("allows");
-        let chosen = match value {
-            Value::Bool(_) => allows,
-            Value::Array(_) => named("jSONSchemas").or_else(|| named("property")),
-            _ => named("schema"),
-        };
-        // Go's JSON decoder sets the boolean beside a schema.
-        if let (Some((_, number)), Value::Object(_)) = (allows, value) {
-            varint_field(number, 1, out);
-        }
-        match chosen {
-            Some((field, number)) => self.write_field(field, number, value, out),
-            None => Err(Unencodable::new("schema", value)),
-        }
+        (api_version, kind): (&str, &str),
+        metadata: &[u8],
+        items_bytes: usize,
+    ) -> Result<Vec<u8>, EncodeError> {
+        let list_meta = self.message_type("meta.k8s.io/v1", "ListMeta");
+        let list_meta = list_meta.expect("the built-in types contain ListMeta");
+        let metadata = self.parse(&list_meta, metadata)?;
+        let mut out = Vec::new();
+        let list = bytes_len(METADATA, metadata.len()) + items_bytes;
+        write_envelope_head(api_version, kind, list, &mut out);
+        key(METADATA, BYTES, &mut out);
+        varint(metadata.len() as u64, &mut out);
+        metadata.write(&mut out);
+        Ok(out)
     }
 }
 
-/// Appends the start of an envelope; `length` bytes of an object must follow.
-pub(crate) fn envelope(api_version: &str, kind: &str, length: usize, out: &mut Vec<u8>) {
+/// An object that was read for encoding.
+struct Message<'a> {
+    tape: Tape<'a>,
+    root: tape::NodeIndex,
+    json: &'a [u8],
+}
+
+impl Message<'_> {
+    /// Returns the length of the message.
+    fn len(&self) -> usize {
+        self.tape.len(self.root)
+    }
+
+    /// Appends the message.
+    fn write(&self, out: &mut Vec<u8>) {
+        let begin = out.len();
+        out.reserve(self.len());
+        self.tape.write(self.root, self.json, out);
+        debug_assert_eq!(out.len() - begin, self.len(), "the computed length");
+    }
+}
+
+/// Appends everything before the content of an item of a list.
+pub(crate) fn write_item_head(message_len: usize, out: &mut Vec<u8>) {
+    key(ITEMS, BYTES, out);
+    varint(message_len as u64, out);
+}
+
+/// Returns the length of an item of a list.
+pub(crate) fn item_len(message_len: usize) -> usize {
+    bytes_len(ITEMS, message_len)
+}
+
+/// Returns what follows the items of a list.
+pub(crate) fn list_tail() -> &'static [u8] {
+    ENVELOPE_TAIL
+}
+
+/// Returns the frame of an `event_type` event with this body.
+///
+/// # Errors
+/// The frame is longer than four bytes can say.
+pub(crate) fn frame_of_body(event_type: &str, body: &[u8]) -> Result<Bytes, EncodeError> {
+    let mut out = Vec::with_capacity(body.len() + 32);
+    write_frame_head(event_type, body.len(), &mut out)?;
+    out.extend_from_slice(body);
+    Ok(out.into())
+}
+
+/// Returns the start of a message: its first field, `metadata`, with number and length. `None` if the message begins with
+/// another field.
+pub(crate) fn metadata_field(message: &[u8]) -> Option<&[u8]> {
+    let mut reader = super::wire::Reader(message);
+    match reader.field().ok()?? {
+        (METADATA, super::wire::WireValue::Bytes(_)) => {
+            Some(&message[..message.len() - reader.0.len()])
+        }
+        _ => None,
+    }
+}
+
+fn write_frame_head(
+    event_type: &str,
+    body_len: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), Unencodable> {
+    const TYPE: u32 = 1;
+    const OBJECT: u32 = 2;
+    const RAW: u32 = 1;
+    let raw = bytes_len(RAW, body_len);
+    let length = bytes_len(TYPE, event_type.len()) + bytes_len(OBJECT, raw);
+    let length = u32::try_from(length).map_err(|_| Unencodable::too_large())?;
+    out.reserve(length as usize + size_of::<u32>());
+    out.extend_from_slice(&length.to_be_bytes());
+    bytes(TYPE, event_type.as_bytes(), out);
+    key(OBJECT, BYTES, out);
+    varint(raw as u64, out);
+    key(RAW, BYTES, out);
+    varint(body_len as u64, out);
+    Ok(())
+}
+
+/// Appends an object with its envelope; `write` appends its `message_len` bytes.
+fn write_body(
+    of: &MessageType,
+    message_len: usize,
+    write: impl FnOnce(&mut Vec<u8>),
+    out: &mut Vec<u8>,
+) {
+    write_envelope_head(&of.api_version, &of.kind, message_len, out);
+    write(out);
+    out.extend_from_slice(ENVELOPE_TAIL);
+}
+
+fn body_len(of: &MessageType, message_len: usize) -> usize {
+    let type_meta = bytes_len(1, of.api_version.len()) + bytes_len(2, of.kind.len());
+    MAGIC.len() + bytes_len(1, type_meta) + bytes_len(2, message_len) + ENVELOPE_TAIL.len()
+}
+
+/// Appends the start of an envelope; an object of `message_len` bytes and the [tail](ENVELOPE_TAIL) must follow.
+pub(super) fn write_envelope_head(
+    api_version: &str,
+    kind: &str,
+    message_len: usize,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(MAGIC);
-    let begin = open(1, out);
+    key(1, BYTES, out);
+    varint(
+        (bytes_len(1, api_version.len()) + bytes_len(2, kind.len())) as u64,
+        out,
+    );
     bytes(1, api_version.as_bytes(), out);
     bytes(2, kind.as_bytes(), out);
-    close(begin, out);
     key(2, BYTES, out);
-    varint(length as u64, out);
+    varint(message_len as u64, out);
 }
 
-/// Appends a field of bytes, a string or an encoded message.
-pub(crate) fn bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
-    key(number, BYTES, out);
-    varint(value.len() as u64, out);
-    out.extend_from_slice(value);
-}
-
-/// Begins a message field; returns the offset of its content.
-pub(crate) fn open(number: u32, out: &mut Vec<u8>) -> usize {
-    key(number, BYTES, out);
-    out.len()
-}
-
-/// Ends a message field: inserts its length before the content written since `begin`.
-pub(crate) fn close(begin: usize, out: &mut Vec<u8>) {
-    let length = (out.len() - begin) as u64;
-    let (head, used) = varint_bytes(length);
-    out.splice(begin..begin, head[..used].iter().copied());
-}
-
-fn varint_field(number: u32, value: u64, out: &mut Vec<u8>) {
-    key(number, VARINT, out);
-    varint(value, out);
-}
-
-fn key(number: u32, wire: u64, out: &mut Vec<u8>) {
-    varint(u64::from(number) << 3 | wire, out);
-}
-
-fn varint(value: u64, out: &mut Vec<u8>) {
-    let (bytes, used) = varint_bytes(value);
-    out.extend_from_slice(&bytes[..used]);
-}
-
-/// Returns the varint encoding of a number and how many of the bytes are used.
-fn varint_bytes(mut value: u64) -> ([u8; 10], usize) {
-    let (mut bytes, mut used) = ([0; 10], 1);
-    while value >= 0x80 {
-        bytes[used - 1] = (value & 0x7f) as u8 | 0x80;
-        value >>= 7;
-        used += 1;
+/// Returns the error for an object with a value that does not fit.
+fn unencodable(json: &[u8], error: &serde_json::Error) -> Unencodable {
+    #[derive(Deserialize, Default)]
+    struct Named {
+        #[serde(default)]
+        metadata: Names,
     }
-    bytes[used - 1] = value as u8;
-    (bytes, used)
+    #[derive(Deserialize, Default)]
+    struct Names {
+        namespace: Option<String>,
+        name: Option<String>,
+    }
+    let Named { metadata } = serde_json::from_slice(json).unwrap_or_default();
+    let names = [metadata.namespace, metadata.name];
+    let object = names.into_iter().flatten().collect::<Vec<_>>().join("/");
+    Unencodable::new(object, error.to_string())
 }
 
 #[cfg(test)]

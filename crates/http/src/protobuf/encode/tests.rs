@@ -1,21 +1,22 @@
-//! Tests of protobuf encoding: every kind can be decoded again, and values that do not fit are
-//! reported.
+//! Tests of protobuf encoding: every kind can be decoded again, and values that do not fit are reported. That the bytes
+//! are those of Go is tested with Go's encoder, in `tests/it/protobuf_encodings.rs`.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::*;
-use watchet_schema::{MemoryBudget, Types};
+use watchet_schema::{MemoryBudget, Node, ObjectId, Scalar};
+
+fn encoded(schema: &Schema, object: &Value) -> Result<Bytes, EncodeError> {
+    let text = |name: &str| object[name].as_str().unwrap();
+    let message_type = schema.message_type(text("apiVersion"), text("kind"));
+    schema.encode_body(&message_type.unwrap(), object.to_string().as_bytes())
+}
 
 fn round_trip(schema: &Schema, object: &Value) -> Value {
-    let text = |name: &str| object[name].as_str().unwrap();
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let mut message = Vec::new();
-    let written = schema.write_object(api_version, kind, object, &mut message);
-    written.unwrap_or_else(|error| panic!("{error}: {object}"));
-    let mut body = Vec::new();
-    envelope(api_version, kind, message.len(), &mut body);
-    body.extend_from_slice(&message);
+    let body = encoded(schema, object).unwrap_or_else(|error| panic!("{error}: {object}"));
     schema
         .object(&body, &MemoryBudget::unlimited())
         .unwrap_or_else(|error| panic!("{error}: {object}"))
@@ -42,18 +43,18 @@ fn value_of(schema: &Schema, node: Node, depth: usize, seed: &mut u64) -> Value 
         },
         Node::List { wrapped: true, .. } => json!([format!("i{number}")]),
         Node::List { item, .. } => {
-            let item = schema.0.node(item);
+            let item = schema.types.node(item);
             let mut value = || value_of(schema, item, depth, seed);
             json!([value(), value()])
         }
         Node::Map { value, .. } => {
-            let node = schema.0.node(value);
+            let node = schema.types.node(value);
             let mut value = || value_of(schema, node, depth, seed);
             json!({"a": value(), "b": value()})
         }
         Node::Object { object, .. } => object_of(schema, object, depth + 1, seed),
         Node::Union(message) => {
-            let fields = schema.0.object_fields(message);
+            let fields = schema.types.object_fields(message);
             let field = fields.iter().find(|f| f.name() == "schema").unwrap();
             value_of(schema, schema.node(field), depth + 1, seed)
         }
@@ -73,7 +74,7 @@ fn holds(schema: &Schema, node: Node) -> bool {
     match node {
         Node::Object { .. } | Node::Union(_) => true,
         Node::List { item: inner, .. } | Node::Map { value: inner, .. } => {
-            holds(schema, schema.0.node(inner))
+            holds(schema, schema.types.node(inner))
         }
         _ => false,
     }
@@ -86,7 +87,7 @@ fn fill(
     seed: &mut u64,
     object: &mut Map<String, Value>,
 ) {
-    for field in schema.0.object_fields(message) {
+    for field in schema.types.object_fields(message) {
         let node = schema.node(field);
         // Schemas contain schemas: below this depth, only types without nested values.
         if field.number().is_none() || (depth > 4 && holds(schema, node)) {
@@ -101,63 +102,196 @@ fn fill(
     }
 }
 
+fn api_version_of(object: &Value) -> &str {
+    object["apiVersion"].as_str().unwrap_or_default()
+}
+
+/// Compares an object with its decoded encoding, which may also have the zero values that Go encodes.
+fn compare(object: &Value, decoded: &Value) -> Result<(), String> {
+    match (object, decoded) {
+        (Value::Object(members), Value::Object(decoded)) => {
+            for (name, value) in decoded {
+                match members.get(name) {
+                    Some(member) => compare(member, value).map_err(|e| format!("{name}.{e}"))?,
+                    None if is_zero(value) => {}
+                    None => return Err(format!("{name}: added {value}")),
+                }
+            }
+            match members.keys().find(|name| !decoded.contains_key(*name)) {
+                Some(name) => Err(format!("{name}: lost")),
+                None => Ok(()),
+            }
+        }
+        (Value::Array(items), Value::Array(decoded)) if items.len() == decoded.len() => items
+            .iter()
+            .zip(decoded)
+            .try_for_each(|(item, decoded)| compare(item, decoded)),
+        _ if object == decoded => Ok(()),
+        _ => Err(format!("{decoded} instead of {object}")),
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Object(members) => members.values().all(is_zero),
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty() || text == "0",
+        _ => false,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// Every kind with every field survives encoding and decoding.
+    /// Every kind with every field survives encoding and decoding; only zero values are added.
     #[test]
     fn encoded_objects_decode_to_themselves(seed: u64) {
-        let schema = Schema::new(Types::builtins());
+        let schema = Schema::for_tests();
         let mut kinds = 0;
-        for (api_version, kind, message) in schema.0.kinds() {
+        for (api_version, kind, message) in schema.types.kinds() {
             let mut object = object_of(&schema, message, 0, &mut seed.clone());
             object["apiVersion"] = api_version.into();
             object["kind"] = kind.into();
-            prop_assert_eq!(round_trip(&schema, &object), object);
+            let decoded = round_trip(&schema, &object);
+            if let Err(difference) = compare(&object, &decoded) {
+                prop_assert!(false, "{} {}: {}", api_version_of(&object), kind, difference);
+            }
+            prop_assert_eq!(&round_trip(&schema, &decoded), &decoded);
             kinds += 1;
         }
         prop_assert!(kinds > 50, "{}", kinds);
     }
 }
 
+/// The members of a kind that JSON does not have, as Go's decoder sees them.
+fn without_zeros(schema: &Schema, object: &Value) -> Value {
+    let mut decoded = round_trip(schema, object);
+    let metadata = decoded["metadata"].as_object_mut().unwrap();
+    metadata.retain(|_, value| !value.is_null());
+    decoded
+}
+
 #[test]
-fn bytes_equal_gos_encoding() {
-    // The fields of a Time and the envelope, as encoded by apimachinery's generated code.
-    let schema = Schema::new(Types::builtins());
-    let object = json!({"metadata": {"name": "a", "creationTimestamp": "1970-01-01T00:00:05Z"}});
-    let mut message = Vec::new();
-    schema
-        .write_object("v1", "ConfigMap", &object, &mut message)
+fn body_is_an_envelope_with_all_fields_that_go_encodes() {
+    let schema = Schema::for_tests();
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "creationTimestamp": "1970-01-01T00:00:05.9Z"},
+        "data": {"b": "", "a": "\u{e9}\n"},
+    });
+    // Name, generateName, namespace, selfLink, uid, resourceVersion, generation, creationTimestamp without a fraction.
+    let metadata =
+        b"\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x04\x08\x05\x10\x00";
+    let mut message = vec![0x0a, metadata.len() as u8];
+    message.extend_from_slice(metadata);
+    message.extend_from_slice(b"\x12\x08\x0a\x01a\x12\x03\xc3\xa9\n\x12\x05\x0a\x01b\x12\x00");
+    let mut body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12".to_vec();
+    body.push(message.len() as u8);
+    body.extend_from_slice(&message);
+    body.extend_from_slice(b"\x1a\x00\x22\x00");
+    assert_eq!(encoded(&schema, &object).unwrap(), body);
+    assert_eq!(metadata_field(&message).unwrap().len(), metadata.len() + 2);
+}
+
+#[test]
+fn cached_encoding_is_a_frame_with_the_body_and_the_message() {
+    let schema = Schema::for_tests();
+    let of = schema.message_type("v1", "ConfigMap").unwrap();
+    let json = br#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#;
+    let cached = schema
+        .encode_cached(EventType::Modified, &of, json)
         .unwrap();
-    let metadata = b"\x0a\x01a\x42\x04\x08\x05\x10\x00";
+    assert_eq!(cached.body(), schema.encode_body(&of, json).unwrap());
     assert_eq!(
-        message,
-        [&[0x0a, metadata.len() as u8][..], metadata].concat()
+        cached.frame(),
+        schema.encode_frame("MODIFIED", &of, json).unwrap()
     );
-    let mut body = Vec::new();
-    envelope("v1", "ConfigMap", 300, &mut body);
-    assert_eq!(
-        body,
-        b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\xac\x02"
-    );
+    let added = frame_of_body("ADDED", &cached.body()).unwrap();
+    assert_eq!(added, schema.encode_frame("ADDED", &of, json).unwrap());
+    let mut item = Vec::new();
+    schema.encode_item(&of, json, &mut item).unwrap();
+    assert!(item.ends_with(cached.message()));
+    assert_eq!(item.len(), item_len(schema.message_len(&of, json).unwrap()));
+    let length = u32::from_be_bytes(cached.frame()[..4].try_into().unwrap());
+    assert_eq!(length as usize, cached.frame().len() - 4);
+}
+
+/// Objects of other writers: unsorted maps, duplicate members, nulls, members of no field.
+#[test]
+fn unusual_json_is_encoded_as_go_decodes_it() {
+    let schema = Schema::for_tests();
+    let of = schema.message_type("v1", "ConfigMap").unwrap();
+    let encode = |json: &str| schema.encode_body(&of, json.as_bytes()).unwrap();
+    let plain = encode(r#"{"metadata":{"name":"a"},"data":{"a":"1","b":"2"}}"#);
+    for json in [
+        r#"{"data":{"b":"2","a":"1"},"metadata":{"name":"a"}}"#,
+        r#"{"data":{"b":"0","a":"0","b":"2","a":"1"},"metadata":{"name":"a"}}"#,
+        r#"{"data":{"c":"3"},"data":{"a":"1","b":"2"},"metadata":{"name":"b","name":"a"}}"#,
+        r#"{"metadata":{"name":"a","labels":null,"x":{"y":[]}},"data":{"a":"1","b":"2"},"immutable":null}"#,
+        r#" { "metadata" : { "name" : "a" } , "data" : { "a":"\u0031", "b":"2" } } "#,
+    ] {
+        assert_eq!(encode(json), plain, "{json}");
+    }
+    let pods = schema.message_type("v1", "Pod").unwrap();
+    let encode = |json: &str| schema.encode_body(&pods, json.as_bytes()).unwrap();
+    let null_items =
+        encode(r#"{"spec":{"containers":[null],"hostAliases":[{"hostnames":[null]}]}}"#);
+    let empty = encode(r#"{"spec":{"containers":[{}],"hostAliases":[{"hostnames":[""]}]}}"#);
+    assert_eq!(null_items, empty);
+}
+
+/// Inlined members can be anywhere among those of the object.
+#[test]
+fn inlined_members_are_collected_into_their_message() {
+    let schema = Schema::for_tests();
+    let object = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+        "spec": {"volumes": [{"emptyDir": {"medium": "Memory"}, "name": "v"}, {"name": "w"}]},
+    });
+    let decoded = without_zeros(&schema, &object);
+    assert_eq!(decoded["spec"]["volumes"], object["spec"]["volumes"]);
 }
 
 #[test]
 fn unencodable_values_are_reported() {
-    let schema = Schema::new(Types::builtins());
-    let mut out = Vec::new();
-    let object = json!({
-        "metadata": {"namespace": "ns", "name": "a"}, "spec": {"replicas": "three"},
-    });
-    let error = schema.write_object("apps/v1", "Deployment", &object, &mut out);
-    let error = error.unwrap_err();
-    let error = error.to_string();
+    let schema = Schema::for_tests();
+    let error = |object: Value| encoded(&schema, &object).unwrap_err().to_string();
+    let deployment = |replicas: Value| {
+        error(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"namespace": "ns", "name": "a"}, "spec": {"replicas": replicas},
+        }))
+    };
     assert_eq!(
-        error,
-        r#"ns/a: field "replicas" has a value that its type cannot hold: "three""#
+        deployment(json!("three")),
+        r#"ns/a: field "replicas" has a value that its type cannot hold: "three" at line 1 column 111"#
     );
-    let unknown = json!({"data": {"a": "b"}, "more": {"x": 1}, "binaryData": null});
-    schema
-        .write_object("v1", "ConfigMap", &unknown, &mut out)
-        .unwrap();
+    let above = deployment(json!(1_u64 << 31));
+    assert!(above.contains("cannot hold: 2147483648"), "{above}");
+    let float = deployment(json!(1.5));
+    assert!(float.contains("cannot hold: 1.5"), "{float}");
+    let list = deployment(json!([]));
+    assert!(
+        list.contains(r#"an integer of 32 bits in field "replicas""#),
+        "{list}"
+    );
+    let data = error(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "%"},
+    }));
+    assert!(
+        data.starts_with(r#"s: field "data": Invalid symbol 37"#),
+        "{data}"
+    );
+    let time = error(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"creationTimestamp": "noon"},
+    }));
+    assert!(
+        time.contains(r#""creationTimestamp" has a value"#),
+        "{time}"
+    );
+    let of = schema.message_type("v1", "Secret").unwrap();
+    for json in ["", "{", "[]", "null", "{} x"] {
+        assert!(schema.encode_body(&of, json.as_bytes()).is_err(), "{json}");
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
@@ -59,6 +60,9 @@ impl FrameEncoder {
             WatchItem::Initial(object) if self.renderer.is_verbatim() => {
                 Ok(object.json_frame(EventType::Added))
             }
+            WatchItem::Initial(object) if self.renderer.protobuf().is_some() => {
+                self.render(EventType::Added, object, false)
+            }
             WatchItem::Initial(object) => {
                 let columns = std::mem::take(&mut self.columns_due);
                 self.render(EventType::Added, object, columns)
@@ -67,6 +71,12 @@ impl FrameEncoder {
             WatchItem::Event(event) if self.columns_due => {
                 self.columns_due = false;
                 self.render(event.event_type(), event.object(), true)
+            }
+            // The object shares this frame with other responses.
+            WatchItem::Event(event)
+                if self.renderer.protobuf().is_some() && self.renderer.is_stored_form() =>
+            {
+                self.render(event.event_type(), event.object(), false)
             }
             WatchItem::Event(event) => {
                 event.frame_as(format_number(&self.renderer), self.stamp(), || {
@@ -119,38 +129,27 @@ impl FrameEncoder {
     fn render(
         &self,
         event_type: EventType,
-        object: &Object,
+        object: &Arc<Object>,
         columns: bool,
     ) -> Result<Bytes, ChunkError> {
-        self.frame_of(event_type.as_str(), |out| {
+        if let Some(protobuf) = self.renderer.protobuf() {
+            return protobuf.frame(&self.renderer, event_type, object);
+        }
+        json_frame(event_type.as_str(), |out| {
             self.renderer.write_object(object, columns, out)
         })
-    }
-
-    /// Returns a frame around the JSON that `write` appends.
-    fn frame_of(
-        &self,
-        event_type: &str,
-        write: impl FnOnce(&mut BytesMut) -> Result<(), ChunkError>,
-    ) -> Result<Bytes, ChunkError> {
-        let mut out = BytesMut::new();
-        if let Some(schema) = self.renderer.protobuf() {
-            write(&mut out)?;
-            return Ok(schema.encode_frame(event_type, &out)?);
-        }
-        out.put_slice(format!(r#"{{"type":"{event_type}","object":"#).as_bytes());
-        write(&mut out)?;
-        out.put_slice(b"}\n");
-        Ok(out.freeze())
     }
 
     /// Returns the last frame of a watch that failed.
     fn error(&self, status: &Status) -> Result<Bytes, ChunkError> {
         let status = serde_json::to_vec(status)?;
-        self.frame_of("ERROR", |out| {
-            out.put_slice(&status);
-            Ok(())
-        })
+        match self.renderer.protobuf() {
+            Some(protobuf) => protobuf.frame_of_status("ERROR", &status),
+            None => json_frame("ERROR", |out| {
+                out.put_slice(&status);
+                Ok(())
+            }),
+        }
     }
 
     fn bookmark(&mut self, at: ResourceVersion, initial_end: bool) -> Result<Bytes, ChunkError> {
@@ -161,10 +160,29 @@ impl FrameEncoder {
         };
         let metadata = format!(r#"{{"resourceVersion":"{at}"{annotations}}}"#);
         let columns = std::mem::take(&mut self.columns_due);
-        self.frame_of("BOOKMARK", |out| {
-            self.renderer.write_bookmark(&metadata, columns, out)
-        })
+        let mut object = BytesMut::new();
+        self.renderer
+            .write_bookmark(&metadata, columns, &mut object)?;
+        match self.renderer.protobuf() {
+            Some(protobuf) => protobuf.frame_of_json("BOOKMARK", &object),
+            None => json_frame("BOOKMARK", |out| {
+                out.put_slice(&object);
+                Ok(())
+            }),
+        }
     }
+}
+
+/// Returns a frame around the JSON that `write` appends.
+fn json_frame(
+    event_type: &str,
+    write: impl FnOnce(&mut BytesMut) -> Result<(), ChunkError>,
+) -> Result<Bytes, ChunkError> {
+    let mut out = BytesMut::new();
+    out.put_slice(format!(r#"{{"type":"{event_type}","object":"#).as_bytes());
+    write(&mut out)?;
+    out.put_slice(b"}\n");
+    Ok(out.freeze())
 }
 
 /// Returns a number for each rendering of an object; watchers with the same number share an event's

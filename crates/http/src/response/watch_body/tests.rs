@@ -332,9 +332,9 @@ async fn an_encoding_failure_follows_the_preceding_events() {
         Arc::new(bad.unwrap()),
     )));
     let renderer = Renderer::unconverted(config_maps(), Form::Object);
-    let renderer = renderer.in_protobuf(Arc::new(crate::protobuf::Schema::new(
-        watchet_schema::Types::builtins(),
-    )));
+    let renderer = renderer
+        .in_protobuf(&crate::protobuf::Schema::for_tests())
+        .unwrap();
     let batch = vec![modified("a", 7), modified("b", 8), bad, modified("c", 10)];
     let writes = writes(vec![batch], renderer, false).await;
     assert_eq!(
