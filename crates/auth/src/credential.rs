@@ -208,6 +208,7 @@ mod tests {
             pod: None,
             secret: None,
             serviceaccount: crate::service_account::Reference::default(),
+            warnafter: None,
         });
         token.accepted_until = Some(50);
         let credential = Credential::ServiceAccount {

@@ -92,8 +92,9 @@ pub use front_proxy::{FrontProxy, FrontProxyHeaders};
 pub use object_reader::{Freshness, ObjectReadError, ObjectReader};
 pub use review_cache::{ReviewCache, ReviewKey};
 pub use service_account::{
-    Claims, DEFAULT_ISSUER, InvalidKeys, KubernetesClaims, Reference, ServiceAccountToken,
-    TokenIssuer, group_names, user_name,
+    Claims, DEFAULT_ISSUER, EXTENDED_EXPIRATION_SECONDS, InvalidKeys, KubernetesClaims, Reference,
+    ServiceAccountToken, TokenIssuer, TokenLifetime, WARN_ONLY_EXPIRATION_SECONDS, group_names,
+    user_name,
 };
 pub use token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 pub use token_error::InvalidToken;

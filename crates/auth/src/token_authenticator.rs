@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use jiff::Timestamp;
 
 use super::external_authenticator::{ExternalAuthenticator, ExternalUser};
 use super::service_account::{ServiceAccountToken, TokenIssuer};
 use super::token_error::InvalidToken;
 use super::token_file::{TokenDigest, TokenFile};
-use watchet_api::UserInfo;
+use watchet_api::{AuditAnnotations, UserInfo};
+use watchet_metrics::ServiceAccountTokenMetrics;
 
 /// Authenticates bearer tokens.
 #[derive(Debug)]
@@ -18,6 +20,7 @@ pub struct TokenAuthenticator {
     issuer: ArcSwap<TokenIssuer>,
     /// Asked in this order after the others.
     external: Vec<Arc<dyn ExternalAuthenticator>>,
+    metrics: Arc<ServiceAccountTokenMetrics>,
 }
 
 /// The result of authenticating a bearer token.
@@ -49,6 +52,7 @@ impl TokenAuthenticator {
             token_file: ArcSwapOption::from(token_file.map(Arc::new)),
             issuer: ArcSwap::from_pointee(issuer),
             external: Vec::new(),
+            metrics: Arc::default(),
         }
     }
 
@@ -57,6 +61,19 @@ impl TokenAuthenticator {
     pub fn with_external(mut self, authenticators: Vec<Arc<dyn ExternalAuthenticator>>) -> Self {
         self.external = authenticators;
         self
+    }
+
+    /// Counts the uses of service account tokens in `metrics`.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Arc<ServiceAccountTokenMetrics>) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// Records the use of a valid `token` now by the request that has these audit annotations; see
+    /// [`ServiceAccountToken::record_use`].
+    pub fn record_use(&self, token: &ServiceAccountToken, annotations: &AuditAnnotations) {
+        token.record_use(Timestamp::now().as_second(), &self.metrics, annotations);
     }
 
     /// Returns true if a rejected token may be accepted by [`Self::authenticate_external`].

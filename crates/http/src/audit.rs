@@ -8,8 +8,9 @@ use watchet_api::AuditAnnotations;
 /// The annotation that each checked pod has, whatever the result.
 const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
 
-/// The prefix of the annotations of the authorizer, which every recorded request has.
-const AUTHORIZATION: &str = "authorization.k8s.io/";
+/// The prefixes of the annotations that are not admission's: of the authorizer, which every recorded request has, and of
+/// authentication.
+const OTHERS: [&str; 2] = ["authorization.k8s.io/", "authentication.k8s.io/"];
 
 /// Returns the annotations of a request.
 pub(crate) fn annotations(parts: &Parts) -> AuditAnnotations {
@@ -20,7 +21,7 @@ pub(crate) fn annotations(parts: &Parts) -> AuditAnnotations {
 /// Logs what admission has recorded about a request.
 pub(crate) fn log(parts: &Parts, audit_id: &str, user: &str) {
     let mut annotations = annotations(parts).all();
-    annotations.retain(|key, _| !key.starts_with(AUTHORIZATION));
+    annotations.retain(|key, _| !OTHERS.iter().any(|prefix| key.starts_with(prefix)));
     let (method, uri) = (&parts.method, &parts.uri);
     if annotations.is_empty() {
         return;

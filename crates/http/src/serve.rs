@@ -44,7 +44,8 @@ use watchet_registry::{ApiError, ReadError};
 /// Serves any request.
 pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    parts.extensions.insert(AuditAnnotations::default());
+    // Those of authentication, if it has recorded any.
+    parts.extensions.get_or_insert_default::<AuditAnnotations>();
     let audit_id = audit_id(&parts.headers);
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query());
     let monitored = RequestMonitor::begin(&state, &parts, &info);

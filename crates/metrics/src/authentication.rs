@@ -1,5 +1,7 @@
 //! Metrics of authentication.
 
+use std::sync::Arc;
+
 use super::exposition::{Exposition, Kind};
 use super::value::Counter;
 
@@ -8,6 +10,8 @@ use super::value::Counter;
 pub struct AuthenticationMetrics {
     /// Changes of the file `--authentication-config`.
     pub config_reloads: ConfigReloads,
+    /// Uses of service account tokens.
+    pub service_account_tokens: Arc<ServiceAccountTokenMetrics>,
 }
 
 /// Changes of a configuration file.
@@ -17,6 +21,15 @@ pub struct ConfigReloads {
     pub success: Counter,
     /// Those that were rejected.
     pub failure: Counter,
+}
+
+/// Uses of service account tokens whose validity was extended, in requests and token reviews.
+#[derive(Debug, Default)]
+pub struct ServiceAccountTokenMetrics {
+    /// Those before the time at which the token should have been replaced.
+    pub valid: Counter,
+    /// Those after it.
+    pub stale: Counter,
 }
 
 impl AuthenticationMetrics {
@@ -29,5 +42,12 @@ impl AuthenticationMetrics {
         for (status, count) in [("failure", &reloads.failure), ("success", &reloads.success)] {
             family.value(&[&[("status", status)]], count.get());
         }
+        let tokens = &self.service_account_tokens;
+        let help = "Number of uses of service account tokens that should have been replaced.";
+        out.family("serviceaccount_stale_tokens_total", Kind::Counter, help)
+            .value(&[], tokens.stale.get());
+        let help = "Number of uses of service account tokens with extended validity, before they should be replaced.";
+        out.family("serviceaccount_valid_tokens_total", Kind::Counter, help)
+            .value(&[], tokens.valid.get());
     }
 }

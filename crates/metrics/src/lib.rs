@@ -26,7 +26,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 pub use audit::AuditMetrics;
-pub use authentication::{AuthenticationMetrics, ConfigReloads};
+pub use authentication::{AuthenticationMetrics, ConfigReloads, ServiceAccountTokenMetrics};
 pub use authorization::{
     AuthorizationMetrics, AuthorizationWebhookMetrics, AuthorizerMetrics, ReviewResult,
 };

@@ -8,7 +8,7 @@ use crate::audit::{
 use crate::server::config::file_setting::FileSetting;
 use crate::server::config::flags::Flags;
 use crate::server::config::setting_value::{
-    ConfigError, SettingValue, parse_bool, parsed_duration,
+    ConfigError, SettingValue, parsed_bool, parsed_duration,
 };
 
 /// The settings of audit logging, which has at least one of the backends.
@@ -79,7 +79,7 @@ impl LogConfig {
             size_max: number(&flags.audit_log_maxsize)?,
             backups_max: number(&flags.audit_log_maxbackup)?,
             age_max: number(&flags.audit_log_maxage)?,
-            compress: boolean(&flags.audit_log_compress)?,
+            compress: parsed_bool(&flags.audit_log_compress)?,
         };
         let format = match flags.audit_log_format.text.as_str() {
             "json" => LogFormat::Json,
@@ -163,7 +163,7 @@ impl BatchSettings<'_> {
             buffer_size: positive(self.buffer_size, is_positive)?,
             size_max: positive(self.max_size, is_positive)?,
             wait_max: parsed_duration(self.max_wait)?,
-            throttle: boolean(self.throttle_enable)?.then_some(throttle),
+            throttle: parsed_bool(self.throttle_enable)?.then_some(throttle),
         })
     }
 }
@@ -198,12 +198,7 @@ fn truncate(
         let problem = format_args!("must not be less than --{}", event.flag);
         return Err(batch.error(problem));
     }
-    Ok(boolean(enabled)?.then_some(truncate))
-}
-
-fn boolean(setting: &SettingValue) -> Result<bool, ConfigError> {
-    let parsed = parse_bool(&setting.text);
-    parsed.ok_or_else(|| setting.error("must be true or false"))
+    Ok(parsed_bool(enabled)?.then_some(truncate))
 }
 
 fn number<T: FromStr>(setting: &SettingValue) -> Result<T, ConfigError> {

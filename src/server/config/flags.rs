@@ -142,6 +142,11 @@ pub(in crate::server) struct Flags {
     /// Maximum validity of service account tokens, 1h or more; longer requests get this one; 0 is no limit
     #[arg(long, value_name = "DURATION", default_value = "0", help_heading = AUTHENTICATION)]
     pub service_account_max_token_expiration: SettingValue,
+    /// Extend the validity of tokens that kubelets request for the volumes of pods (bound to the pod, for this server, 3607
+    /// seconds) to 365 days, whatever --service-account-max-token-expiration is; a use after the 3607 seconds is counted and
+    /// audited
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = AUTHENTICATION)]
+    pub service_account_extend_token_expiration: SettingValue,
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION, help = "Accepted audiences of service account tokens [default: --service-account-issuer]")]
     pub api_audiences: SettingValue,
     /// Authorization modes, asked in their order until one allows: `RBAC` (roles and bindings, as in kube-apiserver;

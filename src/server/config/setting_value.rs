@@ -119,6 +119,14 @@ pub(in crate::server) fn parsed_duration(setting: &SettingValue) -> Result<Durat
         .ok_or_else(|| setting.error("must be a duration such as 30s, 5m0s or 1h30m"))
 }
 
+/// Parses a boolean as [`parse_bool`] does.
+///
+/// # Errors
+/// It is not one.
+pub(in crate::server) fn parsed_bool(setting: &SettingValue) -> Result<bool, ConfigError> {
+    parse_bool(&setting.text).ok_or_else(|| setting.error("must be true or false"))
+}
+
 /// Parses a boolean as Go's strconv.ParseBool does.
 pub(in crate::server) fn parse_bool(text: &str) -> Option<bool> {
     match text {

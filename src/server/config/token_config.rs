@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::server::config::file_setting::FileSetting;
 use crate::server::config::flags::Flags;
-use crate::server::config::setting_value::{ConfigError, SettingValue, parsed_duration};
+use crate::server::config::setting_value::{
+    ConfigError, SettingValue, parsed_bool, parsed_duration,
+};
 
 /// The settings of service account tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(in crate::server) struct TokenConfig {
     pub(in crate::server) signing_key_file: Option<FileSetting>,
     /// `--service-account-max-token-expiration`; zero is no limit.
     pub(in crate::server) expiration_max: Duration,
+    /// `--service-account-extend-token-expiration`
+    pub(in crate::server) extends_expiration: bool,
 }
 
 /// The bounds of `--service-account-max-token-expiration`, as upstream.
@@ -37,7 +41,7 @@ impl TokenConfig {
     /// Validates `settings`.
     ///
     /// # Errors
-    /// An issuer with a colon is not a URL.
+    /// An issuer with a colon is not a URL, or another value is invalid.
     pub(in crate::server) fn check(flags: &Flags) -> Result<Self, ConfigError> {
         let issuers = flags.service_account_issuer.clone();
         let is_url = |text: &String| {
@@ -59,6 +63,7 @@ impl TokenConfig {
         {
             return Err(expiration.error("must be 0, or at least 1h and at most 2^32 seconds"));
         }
+        let extends_expiration = parsed_bool(&flags.service_account_extend_token_expiration)?;
         let key_files = flags.service_account_key_file.clone();
         let file = |path: String| FileSetting {
             path: PathBuf::from(path),
@@ -71,6 +76,7 @@ impl TokenConfig {
             key_files: list(&key_files).into_iter().map(file).collect(),
             signing_key_file: signing.map(FileSetting::new),
             expiration_max,
+            extends_expiration,
         })
     }
 
@@ -138,6 +144,15 @@ mod tests {
         for wrong in ["59m", "2000000h", "1"] {
             assert!(config(&[(flag, wrong)]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn validity_of_tokens_of_pods_is_extended_unless_disabled() {
+        let flag = "service-account-extend-token-expiration";
+        assert!(config(&[]).unwrap().extends_expiration);
+        assert!(!config(&[(flag, "false")]).unwrap().extends_expiration);
+        let error = config(&[(flag, "maybe")]).unwrap_err();
+        assert!(error.contains("must be true or false"), "{error}");
     }
 
     #[test]

@@ -41,7 +41,9 @@ use crate::server::process::open_storage;
 use crate::server::process::pki::{self, PkiError, ServingNames};
 use crate::server::process::reload::Reload;
 use crate::server::process::tls_files::{Kubeconfig, TlsFiles};
-use crate::server::process::token_issuer::{TokenKeysError, keys_reload, token_issuer};
+use crate::server::process::token_issuer::{
+    TokenKeysError, keys_reload, token_issuer, warn_of_extension,
+};
 use crate::server::transport::connections::Connections;
 use crate::server::transport::listen::{self, BindError};
 use crate::server::transport::serving_certificates::ServingCertificates;
@@ -174,6 +176,8 @@ impl Server {
     /// The first of these that fails. Configuration errors are found before a port is bound.
     pub(in crate::server) async fn build(config: &Config) -> Result<Self, BuildError> {
         warn_of_short_history(&config.registry.caches);
+        warn_of_extension(&config.tokens);
+        let metrics = Metrics::new();
         let provider = config.tls.provider();
         let material = Material::load(config, &provider)?;
         let data_dir = DataDir::lock(&config.data_dir)?;
@@ -203,8 +207,10 @@ impl Server {
             issuer.audiences(),
             &authentication,
         );
-        let tokens = TokenAuthenticator::new(material.tokens, issuer);
-        let tokens = Arc::new(tokens.with_external(external.all()));
+        let tokens = TokenAuthenticator::new(material.tokens, issuer)
+            .with_external(external.all())
+            .with_metrics(metrics.authentication().service_account_tokens.clone());
+        let tokens = Arc::new(tokens);
         let mut client_cas = material.client_cas;
         let own_ca = CertificateDer::from_pem_slice(pki.ca.as_bytes()).map_err(TlsError::from)?;
         client_cas.push(own_ca.clone());
@@ -214,7 +220,6 @@ impl Server {
         let authenticator = Authenticator::new(verifier, tokens.clone());
         let authenticator = Arc::new(authenticator.with_front_proxy(front_proxy));
         authenticator.replace_anonymous(anonymous);
-        let metrics = Metrics::new();
         let auditor = material.audit.map(|files| files.open(&metrics));
         let auditor = auditor.transpose()?.map(Arc::new);
         let interval = config.compaction_interval;

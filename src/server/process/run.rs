@@ -144,10 +144,11 @@ impl Server {
             flow_control,
             auditor: self.auditor.clone(),
             git_commit: GIT_COMMIT,
-            ..HttpConfig::new(self.tokens, self.metrics)
+            ..HttpConfig::new(Arc::clone(&self.tokens), self.metrics)
         });
         let router = http::router(Arc::clone(&registry), config);
-        let token_routes = token_router(registry, router.clone(), self.auditor.clone());
+        let token_routes =
+            token_router(registry, self.tokens, router.clone(), self.auditor.clone());
         let audit = self.auditor.as_ref().map(|auditor| auditor.start());
         let audit = audit.unwrap_or_default();
         spawn_secure(

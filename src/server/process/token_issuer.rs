@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::auth::{TokenAuthenticator, TokenIssuer};
+use crate::auth::{
+    EXTENDED_EXPIRATION_SECONDS, TokenAuthenticator, TokenIssuer, WARN_ONLY_EXPIRATION_SECONDS,
+};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::token_config::{TokenConfig, TokenKeys};
 use crate::server::process::pki::PkiError;
@@ -42,7 +44,11 @@ pub(in crate::server) fn token_issuer(
     let made = TokenIssuer::new(&signing, &others, issuers, audiences);
     let seconds = i64::try_from(config.expiration_max.as_secs()).unwrap_or(i64::MAX);
     let expiration_max = Some(seconds).filter(|seconds| *seconds > 0);
-    let made = made.map(|issuer| issuer.with_expiration_max(expiration_max));
+    let made = made.map(|issuer| {
+        issuer
+            .with_expiration_max(expiration_max)
+            .with_extended_expiration(config.extends_expiration)
+    });
     made.map_err(|(which, error)| {
         let given = match which {
             Some(index) => config.key_files.get(index),
@@ -53,6 +59,28 @@ pub(in crate::server) fn token_issuer(
             None => PkiError::service_account_key(dir, error.to_string()).into(),
         }
     })
+}
+
+/// Logs that tokens of pods are valid for longer than the configured maximum, or that the maximum prevents the extension of
+/// their validity.
+pub(in crate::server) fn warn_of_extension(config: &TokenConfig) {
+    if !config.extends_expiration || config.expiration_max.is_zero() {
+        return;
+    }
+    let maximum = config.expiration_max.as_secs();
+    if maximum < WARN_ONLY_EXPIRATION_SECONDS.unsigned_abs() {
+        tracing::warn!(
+            maximum,
+            minimum = WARN_ONLY_EXPIRATION_SECONDS,
+            "validity of the tokens of pods is not extended: --service-account-max-token-expiration is too short"
+        );
+    } else if maximum < EXTENDED_EXPIRATION_SECONDS.unsigned_abs() {
+        tracing::warn!(
+            maximum,
+            extended = EXTENDED_EXPIRATION_SECONDS,
+            "tokens of pods are valid for longer than --service-account-max-token-expiration: disable --service-account-extend-token-expiration to prevent it"
+        );
+    }
 }
 
 /// Returns the reload of the configured key files; `None` if there are none.

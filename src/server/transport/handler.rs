@@ -15,11 +15,11 @@ use jiff::Timestamp;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::api::UserInfo;
+use crate::api::{AuditAnnotations, UserInfo};
 use crate::audit::Auditor;
 use crate::auth::{
     AuthenticatedRequest, Authenticator, Credential, ExternalToken, ObjectReader, PeerCertificate,
-    ServiceAccountToken, Unauthorized, websocket_token,
+    ServiceAccountToken, TokenAuthenticator, Unauthorized, websocket_token,
 };
 use crate::builtin::TokenObjects;
 use crate::http::{self as http_layer, ClientAddress};
@@ -56,16 +56,18 @@ enum Access {
 type HandlerResult = Result<Response<Body>, Infallible>;
 
 /// Returns a router that completes the authentication of a request and passes the request on with its user: it validates
-/// a service account token with the objects in `registry`, and asks external authenticators about other tokens.
+/// a service account token with the objects in `registry` and records its use in `tokens`, and asks external authenticators
+/// about other tokens.
 pub(in crate::server) fn token_router(
     registry: Arc<Registry>,
+    tokens: Arc<TokenAuthenticator>,
     router: axum::Router,
     auditor: Option<Arc<Auditor>>,
 ) -> axum::Router {
     let objects: Arc<dyn ObjectReader> = Arc::new(TokenObjects(registry));
     axum::Router::new().fallback(move |mut request: Request<Body>| {
         let (objects, router) = (objects.clone(), TowerToHyperService::new(router.clone()));
-        let auditor = auditor.clone();
+        let (auditor, tokens) = (auditor.clone(), Arc::clone(&tokens));
         async move {
             let token = request
                 .extensions_mut()
@@ -73,10 +75,13 @@ pub(in crate::server) fn token_router(
             let external = request.extensions_mut().remove::<Box<ExternalToken>>();
             let user = match (token, external) {
                 (Some(token), _) => match token.validate(&*objects).await {
-                    Ok(user) => Ok((
-                        Arc::new(user),
-                        Credential::ServiceAccount { token, objects },
-                    )),
+                    Ok(user) => {
+                        let annotations = AuditAnnotations::default();
+                        tokens.record_use(&token, &annotations);
+                        request.extensions_mut().insert(annotations);
+                        let credential = Credential::ServiceAccount { token, objects };
+                        Ok((Arc::new(user), credential))
+                    }
                     Err(error) => Err(Unauthorized::new(format!(
                         "token of a service account: {error}"
                     ))),

@@ -2,6 +2,7 @@
 //! requests.
 
 mod anonymous;
+mod extended_tokens;
 mod front_proxy;
 mod issuer;
 mod oidc;

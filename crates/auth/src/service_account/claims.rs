@@ -41,6 +41,10 @@ pub struct KubernetesClaims {
     pub secret: Option<Reference>,
     /// The service account.
     pub serviceaccount: Reference,
+    /// The Unix second after which a use of the token is reported; only of tokens with extended validity, see
+    /// [`TokenLifetime`](super::TokenLifetime).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warnafter: Option<i64>,
 }
 
 /// A reference to one object; another object of the same name has another uid.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::claims::{Claims, KubernetesClaims};
 use super::keys::{InvalidKeys, SigningKey, VerifyingKey};
+use super::lifetime::{EXTENDED_EXPIRATION_SECONDS, TokenLifetime, WARN_ONLY_EXPIRATION_SECONDS};
 use super::secret_token::{self, SecretToken};
 use super::token::ServiceAccountToken;
 use crate::token_error::InvalidToken;
@@ -32,6 +33,8 @@ pub struct TokenIssuer {
     audiences: Vec<String>,
     /// The maximum validity of new tokens in seconds, if there is one.
     expiration_max: Option<i64>,
+    /// Whether the validity of the tokens of pods is extended.
+    extends_expiration: bool,
 }
 
 impl TokenIssuer {
@@ -65,6 +68,7 @@ impl TokenIssuer {
             issuers,
             audiences,
             expiration_max: None,
+            extends_expiration: true,
         })
     }
 
@@ -75,9 +79,42 @@ impl TokenIssuer {
         self
     }
 
+    /// Extends the validity of the tokens of pods, or not; by default it is extended. See [`Self::lifetime`].
+    #[must_use]
+    pub fn with_extended_expiration(mut self, is_extended: bool) -> Self {
+        self.extends_expiration = is_extended;
+        self
+    }
+
     /// Returns the validity in seconds of a new token for which `requested` seconds are requested.
     pub fn validity(&self, requested: i64) -> i64 {
         requested.min(self.expiration_max.unwrap_or(i64::MAX))
+    }
+
+    /// Returns the lifetime of a new token with this [validity](Self::validity). It is longer, and its use after the validity
+    /// is reported, if the token is bound to a pod, is only for this server, and has exactly the validity of the volumes that
+    /// the admission plugin `ServiceAccount` adds to pods: programs that read their token only once continue to work. As
+    /// upstream, the maximum validity does not limit the extension.
+    pub fn lifetime(
+        &self,
+        validity: i64,
+        is_bound_to_pod: bool,
+        audiences: &[String],
+    ) -> TokenLifetime {
+        let is_extended = self.extends_expiration
+            && is_bound_to_pod
+            && validity == WARN_ONLY_EXPIRATION_SECONDS
+            && audiences.iter().all(|one| self.audiences.contains(one));
+        match is_extended {
+            true => TokenLifetime {
+                expires_after: EXTENDED_EXPIRATION_SECONDS,
+                warn_after: Some(validity),
+            },
+            false => TokenLifetime {
+                expires_after: validity,
+                warn_after: None,
+            },
+        }
     }
 
     /// Creates an issuer with a new key that is not stored.
@@ -282,6 +319,7 @@ mod tests {
                     name: "a".to_owned(),
                     uid: "u".to_owned(),
                 },
+                warnafter: None,
             },
             nbf: now + from,
             sub: "system:serviceaccount:ns:a".to_owned(),
@@ -327,6 +365,35 @@ mod tests {
             let verified = issuer.verify(&token, &[]).map(drop);
             assert_eq!(verified, expect, "{from} {until}");
         }
+    }
+
+    #[test]
+    fn only_tokens_of_pods_with_the_default_validity_for_this_server_are_extended() {
+        let issuer = issuer(&key(), &[]);
+        let (own, other) = (["me".to_owned()], ["me".to_owned(), "you".to_owned()]);
+        let as_requested = |seconds| TokenLifetime {
+            expires_after: seconds,
+            warn_after: None,
+        };
+        let extended = TokenLifetime {
+            expires_after: 31_536_000,
+            warn_after: Some(3607),
+        };
+        assert_eq!(issuer.lifetime(3607, true, &own), extended);
+        assert_eq!(issuer.lifetime(3607, false, &own), as_requested(3607));
+        assert_eq!(issuer.lifetime(3607, true, &other), as_requested(3607));
+        for seconds in [3600, 3606, 3608, 86_400] {
+            assert_eq!(issuer.lifetime(seconds, true, &own), as_requested(seconds));
+        }
+        // The maximum applies before the extension: one below the default validity prevents it, another does not.
+        let issuer = issuer.with_expiration_max(Some(3600));
+        let validity = issuer.validity(3607);
+        assert_eq!(issuer.lifetime(validity, true, &own), as_requested(3600));
+        let issuer = issuer.with_expiration_max(Some(7200));
+        let validity = issuer.validity(3607);
+        assert_eq!(issuer.lifetime(validity, true, &own), extended);
+        let issuer = issuer.with_extended_expiration(false);
+        assert_eq!(issuer.lifetime(3607, true, &own), as_requested(3607));
     }
 
     #[test]

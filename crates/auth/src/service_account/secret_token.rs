@@ -54,6 +54,7 @@ impl Claims {
                 name: self.account,
                 uid: self.account_uid,
             },
+            warnafter: None,
         })
     }
 }

@@ -24,6 +24,7 @@ fn token(account: &Value) -> KubernetesClaims {
         pod: None,
         secret: None,
         serviceaccount: reference(account),
+        warnafter: None,
     }
 }
 

@@ -238,7 +238,7 @@ impl PostHandler for Posts {
             }
             ("tokenreviews", None) => {
                 let body = registry.admitted_post(target, body, options).await?;
-                let reviewed = token::review(registry, tokens, target, body).await;
+                let reviewed = token::review(registry, tokens, target, body, options).await;
                 reviewed.map(Posted::Object)
             }
             (_, None) => {

@@ -61,7 +61,13 @@ pub(super) async fn request(
     };
     let lasts = given.expiration_seconds.unwrap_or(EXPIRATION_SECONDS);
     check_expiration(target, lasts)?;
-    let lasts = issuer.validity(lasts);
+    let requested = lasts;
+    let lasts = issuer.validity(requested);
+    if lasts < requested {
+        options.warnings.add(format!(
+            "requested expiration of {requested} seconds shortened to {lasts} seconds"
+        ));
+    }
     body["spec"]["expirationSeconds"] = lasts.into();
     body["metadata"]["name"] = target.name.clone().into();
     body["metadata"]["namespace"] = json!(target.namespace);
@@ -71,11 +77,12 @@ pub(super) async fn request(
         Some(reference) => read_bound_objects(registry, target, reference).await?,
         None => BoundObjects::default(),
     };
+    let lifetime = issuer.lifetime(lasts, bound.pod.is_some(), &audiences);
     let now = metadata::now();
     let namespace = target.namespace.clone().unwrap_or_default();
     let token = issuer.sign(&Claims {
         aud: audiences.clone(),
-        exp: now.as_second() + lasts,
+        exp: now.as_second() + lifetime.expires_after,
         iat: now.as_second(),
         iss: issuer.name().to_owned(),
         jti: uuid::Uuid::new_v4().to_string(),
@@ -87,10 +94,12 @@ pub(super) async fn request(
             secret: bound.secret,
             serviceaccount: reference(&account),
             namespace,
+            warnafter: lifetime.warn_after.map(|after| now.as_second() + after),
         },
     });
     let token = token.map_err(|why| ApiError::Unsupported(format!("cannot sign: {why}")))?;
     body["metadata"]["creationTimestamp"] = now.to_string().into();
+    // Of an extended token too, so that the kubelet replaces it in time.
     body["status"] = json!({"token": token, "expirationTimestamp": after(now, lasts)});
     watchet_registry::response::unstored(target, &body)
 }
@@ -255,6 +264,7 @@ pub(super) async fn review(
     tokens: &TokenAuthenticator,
     target: &Target,
     mut body: Value,
+    options: &WriteOptions,
 ) -> Result<Arc<Object>, ApiError> {
     let given: TokenReviewSpec = spec(target, &body)?;
     let token = given.token;
@@ -272,7 +282,10 @@ pub(super) async fn review(
         }
         Ok(AuthenticatedToken::ServiceAccount(token)) => {
             let user = token.validate(&TokenObjects(registry)).await;
-            user.map(|user| (Arc::new(user), token.audiences))
+            user.map(|user| {
+                tokens.record_use(&token, &options.audit_annotations);
+                (Arc::new(user), token.audiences)
+            })
         }
         Err(error) if tokens.has_external() => {
             let found = tokens.authenticate_external(&token, &requested, error);
