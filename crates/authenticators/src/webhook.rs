@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -38,14 +39,32 @@ impl ReviewVersion {
 /// Authenticates tokens by a webhook.
 #[derive(Debug)]
 pub struct WebhookAuthenticator {
-    client: RestClient,
+    reviewer: ArcSwap<Reviewer>,
     version: ReviewVersion,
     /// How long a response is valid; zero is not at all.
     cache_ttl: Duration,
     /// The audiences of a response that names none.
     audiences: Vec<String>,
+}
+
+/// The server that reviews tokens, and its responses.
+#[derive(Debug)]
+struct Reviewer {
+    client: RestClient,
     /// `None` is a token that the webhook does not accept.
     cache: ReviewCache<Result<Option<ExternalUser>, InvalidToken>>,
+}
+
+impl Reviewer {
+    fn new(client: RestClient) -> Self {
+        Self {
+            client,
+            cache: ReviewCache::new(RESULTS_MAX, |reviewed| match reviewed {
+                Ok(Some(user)) => user.size(),
+                Ok(None) | Err(_) => 0,
+            }),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,19 +101,21 @@ impl WebhookAuthenticator {
         audiences: Vec<String>,
     ) -> Self {
         Self {
-            client,
+            reviewer: ArcSwap::from_pointee(Reviewer::new(client)),
             version,
             cache_ttl,
             audiences,
-            cache: ReviewCache::new(RESULTS_MAX, |reviewed| match reviewed {
-                Ok(Some(user)) => user.size(),
-                Ok(None) | Err(_) => 0,
-            }),
         }
+    }
+
+    /// Posts reviews to the server of `client` from now on. Cached responses of the previous server are no longer used.
+    pub fn replace_client(&self, client: RestClient) {
+        self.reviewer.store(Arc::new(Reviewer::new(client)));
     }
 
     async fn review(
         &self,
+        client: &RestClient,
         token: &str,
         audiences: &[String],
     ) -> Result<Option<ExternalUser>, InvalidToken> {
@@ -105,17 +126,12 @@ impl WebhookAuthenticator {
             "spec": {"token": token, "audiences": audiences},
             "status": {"user": {}},
         });
-        let response = self.post(&review).await.map_err(|error| {
-            let server = self.client.server();
+        let response = post(client, &review).await.map_err(|error| {
+            let server = client.server();
             tracing::error!(server, %error, "token webhook failed");
             InvalidToken::Unverified(error.to_string())
         })?;
         self.user(response.status, audiences)
-    }
-
-    async fn post(&self, review: &Value) -> Result<Review, RestError> {
-        let body = Bytes::from(review.to_string());
-        retry_review(|| self.client.post_json(body.clone())).await
     }
 
     fn user(
@@ -149,6 +165,11 @@ impl WebhookAuthenticator {
     }
 }
 
+async fn post(client: &RestClient, review: &Value) -> Result<Review, RestError> {
+    let body = Bytes::from(review.to_string());
+    retry_review(|| client.post_json(body.clone())).await
+}
+
 #[async_trait]
 impl ExternalAuthenticator for WebhookAuthenticator {
     async fn authenticate(
@@ -159,14 +180,17 @@ impl ExternalAuthenticator for WebhookAuthenticator {
         let texts = [token]
             .into_iter()
             .chain(audiences.iter().map(String::as_str));
-        let found = self.cache.get_or_compute(ReviewKey::new(texts), || async {
-            let reviewed = self.review(token, audiences).await;
-            let ttl = match reviewed {
-                Ok(_) => self.cache_ttl,
-                Err(_) => Duration::ZERO,
-            };
-            (reviewed, Instant::now() + ttl)
-        });
+        let reviewer = self.reviewer.load_full();
+        let found = reviewer
+            .cache
+            .get_or_compute(ReviewKey::new(texts), || async {
+                let reviewed = self.review(&reviewer.client, token, audiences).await;
+                let ttl = match reviewed {
+                    Ok(_) => self.cache_ttl,
+                    Err(_) => Duration::ZERO,
+                };
+                (reviewed, Instant::now() + ttl)
+            });
         found.await
     }
 

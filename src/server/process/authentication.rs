@@ -1,5 +1,4 @@
-//! Loads the configuration of authentication, creates its authenticators, and applies changes of
-//! `--authentication-config`.
+//! Loads the configuration of authentication, creates its authenticators, and applies changes of its files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use crate::authenticators::{
 };
 use crate::client::{Kubeconfig, RestClient, RestConfig};
 use crate::metrics::Metrics;
-use crate::server::config::authentication::{AuthenticationConfig, OidcConfig};
+use crate::server::config::authentication::{AuthenticationConfig, OidcConfig, TokenWebhookConfig};
 use crate::server::config::file_setting::FileSetting;
 use crate::server::config::setting_value::ConfigError;
 use crate::server::process::reload::Reload;
@@ -108,39 +107,83 @@ impl ExternalAuthenticators {
         jwt.into_iter().chain(webhook).collect()
     }
 
-    /// Returns the reload of `--authentication-config`, if it is set.
-    pub(super) fn reload(
+    /// Returns the reloads of those files that are set: `--authentication-config` or `--oidc-ca-file`, and the kubeconfig of
+    /// the token webhook.
+    pub(super) fn reloads(
         self,
         config: &AuthenticationConfig,
         issuers: Vec<String>,
         authenticator: &Arc<Authenticator>,
         metrics: &Arc<Metrics>,
-    ) -> Option<Reload> {
-        let (file, jwt) = config.file.clone().zip(self.jwt)?;
-        let (authenticator, metrics) = (Arc::clone(authenticator), Arc::clone(metrics));
-        let flag = config.anonymous;
-        Some(Reload::new(vec![file.path.clone()], move || {
-            let reloads = &metrics.authentication().config_reloads;
-            match read(&file, flag, &issuers) {
-                Ok((configuration, anonymous)) => {
-                    reloads.success.inc();
-                    jwt.replace(configuration);
-                    // Without the member the flag counts, which does not change.
-                    let unset = match flag {
-                        None => AnonymousAccess::PublicPaths,
-                        Some(true) => AnonymousAccess::All,
-                        Some(false) => AnonymousAccess::None,
-                    };
-                    authenticator.replace_anonymous(anonymous.unwrap_or(unset));
-                    Ok(())
-                }
-                Err(error) => {
-                    reloads.failure.inc();
-                    Err(error.into())
-                }
+    ) -> Vec<Reload> {
+        let of_issuers = match (&config.file, &config.oidc, self.jwt) {
+            (Some(file), _, Some(jwt)) => {
+                let (authenticator, metrics) = (Arc::clone(authenticator), Arc::clone(metrics));
+                let flag = config.anonymous;
+                let reload =
+                    config_reload(file.clone(), flag, issuers, jwt, authenticator, metrics);
+                Some(reload)
             }
-        }))
+            (None, Some(oidc), Some(jwt)) => oidc_reload(oidc.clone(), issuers, jwt),
+            _ => None,
+        };
+        let webhook = config.webhook.clone().zip(self.webhook);
+        let of_webhook = webhook.map(|(config, webhook)| webhook_reload(config, webhook));
+        of_issuers.into_iter().chain(of_webhook).collect()
     }
+}
+
+/// Returns the reload of `--authentication-config`. `flag` is `--anonymous-auth`.
+fn config_reload(
+    file: FileSetting,
+    flag: Option<bool>,
+    issuers: Vec<String>,
+    jwt: Arc<JwtAuthenticator>,
+    authenticator: Arc<Authenticator>,
+    metrics: Arc<Metrics>,
+) -> Reload {
+    Reload::new(vec![file.path.clone()], move || {
+        let reloads = &metrics.authentication().config_reloads;
+        match read(&file, flag, &issuers) {
+            Ok((configuration, anonymous)) => {
+                reloads.success.inc();
+                jwt.replace(configuration);
+                // Without the member the flag counts, which does not change.
+                let unset = match flag {
+                    None => AnonymousAccess::PublicPaths,
+                    Some(true) => AnonymousAccess::All,
+                    Some(false) => AnonymousAccess::None,
+                };
+                authenticator.replace_anonymous(anonymous.unwrap_or(unset));
+                Ok(())
+            }
+            Err(error) => {
+                reloads.failure.inc();
+                Err(error.into())
+            }
+        }
+    })
+}
+
+/// Returns the reload of `--oidc-ca-file`, if it is set. With other CAs the keys of the issuer are fetched again.
+fn oidc_reload(
+    oidc: OidcConfig,
+    issuers: Vec<String>,
+    jwt: Arc<JwtAuthenticator>,
+) -> Option<Reload> {
+    let file = oidc.ca_file.as_ref()?.path.clone();
+    Some(Reload::new(vec![file], move || {
+        jwt.replace(of_flags(&oidc, &issuers)?);
+        Ok(())
+    }))
+}
+
+/// Returns the reload of the kubeconfig of the token webhook. The client itself reads the files that the kubeconfig names.
+fn webhook_reload(config: TokenWebhookConfig, webhook: Arc<WebhookAuthenticator>) -> Reload {
+    Reload::new(vec![config.file.path.clone()], move || {
+        webhook.replace_client(client(&config.file)?);
+        Ok(())
+    })
 }
 
 /// Reads `--authentication-config`. `flag` is `--anonymous-auth`.

@@ -1,6 +1,7 @@
-//! Loads the configuration of authorization, creates its authorizers, and applies changes of `--authorization-config`.
+//! Loads the configuration of authorization, creates its authorizers, and applies changes of its files.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -226,25 +227,68 @@ fn client(webhook: &ValidWebhook) -> Result<RestClient, String> {
     RestClient::new(&config).map_err(|error| failed(&error))
 }
 
-/// Returns the reload of `--authorization-config`, if it is set. Webhooks and the order may change, but not which types
-/// of other authorizers there are, as upstream.
+/// Returns the reload of the files of the configuration, if it has any.
 pub(super) fn reload(
     config: &AuthorizationConfig,
     authorizers: &Authorizers,
     metrics: &Arc<Metrics>,
 ) -> Option<Reload> {
-    let AuthorizationConfig::File(file) = config.clone() else {
-        return None;
-    };
+    match config.clone() {
+        AuthorizationConfig::File(file) => Some(config_reload(file, authorizers, metrics)),
+        AuthorizationConfig::Modes(modes, Some(webhook)) => {
+            Some(webhook_reload(modes, webhook, authorizers, metrics))
+        }
+        AuthorizationConfig::Modes(_, None) => None,
+    }
+}
+
+/// Returns the reload of `--authorization-webhook-config-file`. The client itself reads the files that the kubeconfig names.
+fn webhook_reload(
+    modes: Vec<AuthorizerType>,
+    webhook: WebhookConfig,
+    authorizers: &Authorizers,
+    metrics: &Arc<Metrics>,
+) -> Reload {
+    let authorizer = Arc::clone(&authorizers.authorizer);
+    let (local, metrics) = (authorizers.local.clone(), Arc::clone(metrics));
+    Reload::new(vec![webhook.file.path.clone()], move || {
+        let loaded = LoadedAuthorization::of_modes(&modes, Some(&webhook))?;
+        authorizer.replace(loaded.instrumented(&local, &metrics));
+        Ok(())
+    })
+}
+
+/// Returns the files of `--authorization-config`: `file`, and the kubeconfigs of its webhooks if it can be read.
+fn files_of(file: &FileSetting) -> Vec<PathBuf> {
+    let text = file.read().ok();
+    let configuration = text.and_then(|text| text.parse::<AuthorizationConfiguration>().ok());
+    let authorizers = configuration.map(|configuration| configuration.authorizers);
+    let webhooks = authorizers
+        .into_iter()
+        .flatten()
+        .filter_map(|authorizer| authorizer.webhook);
+    let kubeconfigs = webhooks.filter_map(|webhook| webhook.connection_info.kube_config_file);
+    let kubeconfigs = kubeconfigs.map(PathBuf::from);
+    std::iter::once(file.path.clone())
+        .chain(kubeconfigs)
+        .collect()
+}
+
+/// Returns the reload of `--authorization-config`. Webhooks, their kubeconfigs and the order may change, but not which types
+/// of other authorizers there are, as upstream.
+fn config_reload(file: FileSetting, authorizers: &Authorizers, metrics: &Arc<Metrics>) -> Reload {
     let (authorizer, local) = (
         Arc::clone(&authorizers.authorizer),
         authorizers.local.clone(),
     );
     let initial_types = authorizers.types.clone();
     let metrics = Arc::clone(metrics);
-    Some(Reload::new(vec![file.path.clone()], move || {
-        let reloads = &metrics.authorization().config_reloads;
-        let loaded = LoadedAuthorization::read(&file).and_then(|loaded| {
+    let found = file.clone();
+    Reload::of_found(
+        move || files_of(&found),
+        move || {
+            let reloads = &metrics.authorization().config_reloads;
+            let loaded = LoadedAuthorization::read(&file).and_then(|loaded| {
             let types = loaded.local_types();
             let names = |types: Vec<&AuthorizerType>| {
                 let names: Vec<&str> = types.into_iter().map(|one| one.name()).collect();
@@ -266,16 +310,17 @@ pub(super) fn reload(
             }
             Ok(loaded)
         });
-        match loaded {
-            Ok(loaded) => {
-                authorizer.replace(loaded.instrumented(&local, &metrics));
-                reloads.success.inc();
-                Ok(())
+            match loaded {
+                Ok(loaded) => {
+                    authorizer.replace(loaded.instrumented(&local, &metrics));
+                    reloads.success.inc();
+                    Ok(())
+                }
+                Err(error) => {
+                    reloads.failure.inc();
+                    Err(error.into())
+                }
             }
-            Err(error) => {
-                reloads.failure.inc();
-                Err(error.into())
-            }
-        }
-    }))
+        },
+    )
 }

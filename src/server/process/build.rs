@@ -285,9 +285,10 @@ impl Server {
                 &tokens,
             ),
             Some(tls_files.into_reload()),
-            external.reload(&config.authentication, issuers, &authenticator, &metrics),
             encryption::reload(settings, encryption.as_ref(), &metrics),
         ];
+        let of_authentication =
+            external.reloads(&config.authentication, issuers, &authenticator, &metrics);
         let done = Done {
             new_ca: pki
                 .created
@@ -335,7 +336,11 @@ impl Server {
                 cas: proxy_cas_seen,
                 headers: proxy.headers.clone(),
             }),
-            reloads: reloads.into_iter().flatten().collect(),
+            reloads: reloads
+                .into_iter()
+                .flatten()
+                .chain(of_authentication)
+                .collect(),
             requests: config.requests.clone(),
             shutdown_grace: config.shutdown_grace,
             done,

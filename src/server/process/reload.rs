@@ -1,6 +1,7 @@
 //! Applies changes of configured files while the server runs: the token file, the accepted CAs, the serving
 //! certificate. An invalid change is logged and ignored.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,7 +53,7 @@ impl From<FileError> for ApplyError {
 
 /// Files that are applied together when one of them changes.
 pub(in crate::server) struct Reload {
-    files: Vec<PathBuf>,
+    find_files: Box<dyn Fn() -> Vec<PathBuf> + Send>,
     /// The contents that were applied last, or that were rejected.
     seen: Contents,
     apply: Box<dyn Fn() -> Result<(), ApplyError> + Send>,
@@ -61,11 +62,11 @@ pub(in crate::server) struct Reload {
 }
 
 /// The content of each file; `None` if it cannot be read.
-type Contents = Vec<Option<Vec<u8>>>;
+type Contents = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
 impl fmt::Debug for Reload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Reload").field(&self.files).finish()
+        f.debug_tuple("Reload").field(&self.seen.keys()).finish()
     }
 }
 
@@ -75,9 +76,18 @@ impl Reload {
         files: Vec<PathBuf>,
         apply: impl Fn() -> Result<(), ApplyError> + Send + 'static,
     ) -> Self {
+        Self::of_found(move || files.clone(), apply)
+    }
+
+    /// Calls `apply`, which reads the files that `find_files` returns, when one of them has changed since this call, or when
+    /// they are other files. Both functions may block.
+    pub(in crate::server) fn of_found(
+        find_files: impl Fn() -> Vec<PathBuf> + Send + 'static,
+        apply: impl Fn() -> Result<(), ApplyError> + Send + 'static,
+    ) -> Self {
         Self {
-            seen: read(&files),
-            files,
+            seen: read(find_files()),
+            find_files: Box::new(find_files),
             apply: Box::new(apply),
             is_due: Box::new(|| false),
         }
@@ -94,13 +104,13 @@ impl Reload {
 
     /// Applies the files if one has changed.
     fn run(&mut self) {
-        let now = read(&self.files);
+        let now = read((self.find_files)());
         let is_due = (self.is_due)();
         if now == self.seen && !is_due {
             return;
         }
         match (self.apply)() {
-            Ok(()) => tracing::info!(files = ?self.files, "changed files applied"),
+            Ok(()) => tracing::info!(files = ?now.keys(), "changed files applied"),
             Err(error @ ApplyError::Temporary(_)) => {
                 tracing::error!(%error, "changed file not applied yet: the previous content remains in effect");
                 return;
@@ -114,9 +124,12 @@ impl Reload {
     }
 }
 
-fn read(files: &[PathBuf]) -> Contents {
-    let contents = files.iter().map(|file| std::fs::read(file).ok());
-    contents.collect()
+fn read(files: Vec<PathBuf>) -> Contents {
+    let with_content = |file: PathBuf| {
+        let content = std::fs::read(&file).ok();
+        (file, content)
+    };
+    files.into_iter().map(with_content).collect()
 }
 
 /// Starts a task in `tasks` that applies changes of the files.
@@ -171,6 +184,40 @@ mod tests {
             reload.run();
             assert_eq!(attempts.load(Ordering::SeqCst), expected);
         }
+    }
+
+    #[test]
+    fn files_that_another_file_names_are_applied_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let (main, one, other) = (path("main"), path("one"), path("other"));
+        let write = |file: &PathBuf, text: &str| std::fs::write(file, text).unwrap();
+        write(&main, one.to_str().unwrap());
+        write(&one, "1");
+        let applied = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&applied);
+        let main_path = main.clone();
+        let named = move || {
+            let named = std::fs::read_to_string(&main_path).unwrap();
+            vec![main_path.clone(), PathBuf::from(named)]
+        };
+        let mut reload = Reload::of_found(named, move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        });
+        let mut count = || {
+            reload.run();
+            applied.load(Ordering::SeqCst)
+        };
+        assert_eq!(count(), 0);
+        write(&one, "2");
+        assert_eq!((count(), count()), (1, 1));
+        write(&main, other.to_str().unwrap());
+        assert_eq!((count(), count()), (2, 2));
+        write(&one, "3");
+        assert_eq!(count(), 2, "it is no longer named");
+        write(&other, "1");
+        assert_eq!((count(), count()), (3, 3));
     }
 
     #[test]

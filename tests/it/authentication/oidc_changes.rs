@@ -88,3 +88,35 @@ async fn changes_of_the_configuration_take_effect() {
     wait_for_status(&server, &token, 401).await;
     server.stop().await;
 }
+
+/// The server reads `--oidc-ca-file` again: before the change, only a restart did.
+#[tokio::test]
+async fn changed_cas_of_the_issuer_take_effect() {
+    let directory = tempfile::tempdir().unwrap();
+    let (issuer, other) = (Issuer::start().await, Issuer::start().await);
+    let ca = write(directory.path(), "ca.crt", &other.ca());
+    let server = Server::start(&[
+        &format!("--oidc-issuer-url={}", issuer.url()),
+        &format!("--oidc-ca-file={}", ca.display()),
+        "--oidc-client-id=watchet",
+        "--oidc-signing-algs=ES256",
+    ])
+    .await;
+    let token = issuer.token(json!({}));
+    assert_eq!(who_has(&server, &token).await.status, 401);
+    write(directory.path(), "ca.crt", &issuer.ca());
+    wait_for_status(&server, &token, 201).await;
+
+    // A file without a certificate is logged, and the previous one remains in effect.
+    write(directory.path(), "ca.crt", "");
+    let logged = async {
+        while !server.log().contains("has no certificate in PEM") {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    let within = tokio::time::timeout(PATIENCE, logged).await;
+    within.expect("the invalid file is logged");
+    let fresh = issuer.token(json!({"sub": "joe"}));
+    assert_eq!(who_has(&server, &fresh).await.status, 201);
+    server.stop().await;
+}

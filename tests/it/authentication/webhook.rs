@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use super::{ca_of, review, user_of, who_has, write};
-use crate::harness::{Protocol, Reply, Server, Webhook};
+use crate::harness::{PATIENCE, Protocol, Reply, Server, Webhook};
 
 const AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
 
@@ -164,4 +164,49 @@ async fn a_silent_webhook_delays_no_other_request() {
         () = others => {}
     }
     server.kill().await;
+}
+
+/// The server reads the kubeconfig again: before the change, only a restart did.
+#[tokio::test]
+async fn a_changed_kubeconfig_takes_effect_and_an_invalid_one_does_not() {
+    let names = |name: &'static str| {
+        move |call: &crate::harness::WebhookRequest| match call.body["spec"]["token"] == "good" {
+            true => reviewed(json!({"authenticated": true, "user": {"username": name}})),
+            false => reviewed(json!({"authenticated": false})),
+        }
+    };
+    let first = Webhook::answering(names("first")).await;
+    let second = Webhook::answering(names("second")).await;
+    let (server, directory) = start(&first, &[]).await;
+    assert_eq!(user_of(&server, "good").await["username"], "first");
+
+    let file = |text: &str| write(directory.path(), "webhook.kubeconfig", text);
+    file("clusters: [");
+    let logged = async {
+        while !server.log().contains("changed file ignored") {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    let within = tokio::time::timeout(PATIENCE, logged).await;
+    within.expect("the invalid file is logged");
+    let log = server.log();
+    assert!(
+        log.contains("--authentication-token-webhook-config-file"),
+        "{log}"
+    );
+    let status = review(&server, json!({"token": "another"})).await;
+    assert_ne!(status["authenticated"], true);
+    assert_eq!(first.calls().len(), 2, "the previous server is asked");
+
+    // The cached response of the first server, which is valid for two minutes, is not used.
+    file(&second.kubeconfig("/authenticate"));
+    let changed = async {
+        while user_of(&server, "good").await["username"] != "second" {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    let within = tokio::time::timeout(PATIENCE, changed).await;
+    within.unwrap_or_else(|_| panic!("the second server is not asked:\n{}", server.log()));
+    assert_eq!(first.calls().len(), 2);
+    server.stop().await;
 }

@@ -105,3 +105,42 @@ async fn a_watch_ends_when_the_webhook_no_longer_allows_it_but_not_when_the_webh
     );
     server.stop().await;
 }
+
+/// The server reads the kubeconfigs again: before the change, only a restart or a change of `--authorization-config` did.
+#[tokio::test]
+async fn a_changed_kubeconfig_of_a_webhook_takes_effect() {
+    let (first, second) = (Reviewer::start().await, Reviewer::start().await);
+    first.allow("jane");
+    second.allow("joe");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let listed = webhook(path, "w", &first, "    failurePolicy: NoOpinion\n") + RBAC;
+    let of_flag = first.webhook.kubeconfig("/w");
+    let of_flag = write(path, "flag.kubeconfig", &of_flag);
+    let of_flag = format!("--authorization-webhook-config-file={}", of_flag.display());
+    let by_file = start(path, &listed).await;
+    let by_flag = Server::start(&["--authorization-mode=Webhook,RBAC", &of_flag]).await;
+    for (server, file) in [(&by_file, "w.kubeconfig"), (&by_flag, "flag.kubeconfig")] {
+        assert_eq!(status_of(server, "jane").await, 200);
+        let admin = server.admin(Protocol::Http2).await;
+        let mut watch = OpenWatch::start(admin, &AS_JANE).await;
+        write(path, file, "{}");
+        let logged = async {
+            while !server.log().contains("changed file ignored") {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        };
+        let within = timeout(PATIENCE, logged).await;
+        within.expect("the invalid file is logged");
+        assert_eq!(status_of(server, "jane").await, 200);
+        assert_eq!(status_of(server, "joe").await, 403);
+
+        write(path, file, &second.webhook.kubeconfig("/w"));
+        let denial = watch.error().await;
+        assert_eq!(denial["code"], 403, "{file}");
+        wait_for_status(server, "joe", 200).await;
+        assert_eq!(status_of(server, "jane").await, 403);
+    }
+    by_file.stop().await;
+    by_flag.stop().await;
+}
