@@ -376,6 +376,18 @@ async fn a_kms_plugin_encrypts() {
     let read = wire.get(&format!("{SECRETS}/s")).await;
     assert_eq!(read.json()["data"]["k"], "dg==");
     assert_eq!(plugin.keys().calls("Decrypt"), decrypted + 1);
+    let scrape = Scrape::parse(&wire.get("/metrics").await.text());
+    for method in ["Status", "Encrypt", "Decrypt"] {
+        let labels = format!(
+            "grpc_status_code=\"OK\",method_name=\"/v2.KeyManagementService/{method}\",provider_name=\"test\""
+        );
+        let series = format!(
+            "apiserver_envelope_encryption_kms_operations_latency_seconds_count{{{labels}}}"
+        );
+        assert_eq!(scrape.get(&series), Some(1.0), "{series}");
+    }
+    let series = "apiserver_envelope_encryption_dek_source_cache_size{provider_name=\"test\"}";
+    assert_eq!(scrape.get(series), Some(2.0));
     server.stop().await;
 }
 

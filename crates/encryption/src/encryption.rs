@@ -67,7 +67,7 @@ impl Encryption {
         key_prefix: &str,
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, ActivationError> {
-        let active = Active::new(configuration)?;
+        let active = Active::new(configuration, &metrics)?;
         // The providers report it as their health, and maintain() logs it.
         let _ = active.probe().await;
         Ok(Arc::new(Self {
@@ -85,7 +85,7 @@ impl Encryption {
         &self,
         configuration: EncryptionConfiguration,
     ) -> Result<(), ActivationError> {
-        let active = Active::new(configuration)?;
+        let active = Active::new(configuration, &self.metrics)?;
         active.probe().await.map_err(ActivationError::Unhealthy)?;
         self.active.store(Arc::new(active));
         Ok(())
@@ -159,12 +159,19 @@ impl Encryption {
 }
 
 impl Active {
-    fn new(configuration: EncryptionConfiguration) -> Result<Self, ActivationError> {
+    #[cfg_attr(not(feature = "kms"), allow(unused_variables, reason = "for KMS"))]
+    fn new(
+        configuration: EncryptionConfiguration,
+        metrics: &Metrics,
+    ) -> Result<Self, ActivationError> {
         let invalid = |error: &dyn std::fmt::Display| ActivationError::Invalid(error.to_string());
         #[cfg(feature = "kms")]
         let kms: Vec<Arc<KmsProvider>> = configuration
             .kms()
-            .map(|kms| KmsProvider::new(kms).map(Arc::new))
+            .map(|kms| {
+                let metrics = Arc::clone(&metrics.encryption().kms);
+                KmsProvider::new(kms, metrics).map(Arc::new)
+            })
             .collect::<Result<_, _>>()
             .map_err(|error| invalid(&error))?;
         #[cfg(feature = "kms")]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::exposition::{Exposition, Kind};
+use super::kms::KmsMetrics;
 use super::value::Counter;
 
 /// The metrics of encryption at rest. They have no samples while no value is encrypted.
@@ -16,6 +17,8 @@ pub struct EncryptionMetrics {
     pub reloads: Counter,
     /// Changes of the configuration that were rejected.
     pub failed_reloads: Counter,
+    /// The KMS plugins.
+    pub kms: Arc<KmsMetrics>,
 }
 
 /// The labels of encryptions and decryptions.
@@ -43,6 +46,7 @@ impl EncryptionMetrics {
 
     /// Writes all metrics.
     pub(super) fn write(&self, out: &mut Exposition) {
+        self.kms.write(out);
         let transformations = self.transformations.lock();
         let help = "Number of encryptions and decryptions of stored values.";
         let mut family = out.family(

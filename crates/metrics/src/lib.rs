@@ -12,6 +12,7 @@ mod encryption;
 mod exposition;
 mod family;
 mod flow_control;
+mod kms;
 mod log_interval;
 mod process;
 mod request;
@@ -35,6 +36,7 @@ pub use encryption::{EncryptionMetrics, Transformation};
 pub use exposition::{Exposition, Format, Kind, Label};
 pub use family::{ItemFamily, MetricItem, Samples, WriteSamples, write_table};
 pub use flow_control::{FlowControlMetrics, FlowMetrics, FlowRejection, LevelSeats};
+pub use kms::{KmsKey, KmsMetrics, KmsOperation};
 pub use log_interval::LogInterval;
 pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
 pub use resource::{

@@ -95,6 +95,23 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
         provider: "k8s:enc:aescbc:v1:".into(),
         is_success: true,
     });
+    let kms = &metrics.encryption().kms;
+    let operation = KmsOperation {
+        provider: "kms".to_owned(),
+        method: "/v2.KeyManagementService/Status".to_owned(),
+        code: "OK".to_owned(),
+    };
+    kms.observe_operation(operation, second);
+    let key = KmsKey {
+        provider: "kms",
+        id: "1",
+        digest: |id| format!("sha256:{id}"),
+    };
+    kms.key_used(key, true);
+    kms.key_used(key, true);
+    kms.key_reported(key);
+    kms.invalid_key_id_reported("kms", "empty");
+    kms.set_cached_data_keys("kms", 3);
     let authorization = metrics.authorization();
     authorization.authorizer("RBAC", "rbac").allowed.inc();
     let webhook = authorization.webhook("w");
@@ -229,6 +246,18 @@ fn scraped_values_equal_the_recorded_ones() {
         1.0,
     );
     check(r#"etcd_lease_object_counts_bucket{le="10"}"#, 1.0);
+    check(
+        r#"apiserver_envelope_encryption_kms_operations_latency_seconds_bucket{grpc_status_code="OK",method_name="/v2.KeyManagementService/Status",provider_name="kms",le="1.6384"}"#,
+        1.0,
+    );
+    check(
+        r#"apiserver_envelope_encryption_key_id_hash_total{key_id_hash="sha256:1",provider_name="kms",transformation_type="to_storage"}"#,
+        2.0,
+    );
+    check(
+        r#"apiserver_envelope_encryption_dek_source_cache_size{provider_name="kms"}"#,
+        3.0,
+    );
     check(r#"workqueue_adds_total{name="sweeper"}"#, 5.0);
 }
 

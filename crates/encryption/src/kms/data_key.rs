@@ -139,8 +139,12 @@ impl DataKeyCache {
         }
     }
 
-    #[cfg(test)]
+    /// Returns the number of keys, without those that are being decrypted.
     pub(super) fn len(&self) -> usize {
-        self.0.lock().len()
+        let keys = self.0.lock();
+        let loaded = keys
+            .values()
+            .filter(|entry| matches!(entry, Entry::Loaded(..)));
+        loaded.count()
     }
 }

@@ -32,6 +32,15 @@ pub(super) struct EncryptedObject {
     pub(super) encrypted_dek_source_type: i32,
 }
 
+/// Returns upstream's code for the error of a key ID; `None` if it is valid.
+pub(super) fn invalid_key_id(key_id: &str) -> Option<&'static str> {
+    match key_id.len() {
+        0 => Some("empty"),
+        length if length > TEXT_BYTES_MAX => Some("too_long"),
+        _ => None,
+    }
+}
+
 /// # Errors
 /// The ID of a key is empty or too long.
 pub(super) fn check_key_id(key_id: &str) -> Result<(), String> {

@@ -2,14 +2,16 @@
 //! (`k8s.io/kms/apis/v2/api.proto`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
+use watchet_metrics::{KmsMetrics, KmsOperation};
 
 use super::KmsError;
 use crate::configuration::KmsConfiguration;
@@ -74,11 +76,44 @@ pub(super) struct Plugin {
     provider: String,
     channel: Channel,
     timeout: Duration,
+    metrics: Arc<KmsMetrics>,
+}
+
+/// A call of a plugin, which is counted when it ends.
+struct Call<'a> {
+    plugin: &'a Plugin,
+    method: &'a str,
+    started: Instant,
+    code: Code,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let operation = KmsOperation {
+            provider: self.plugin.provider.clone(),
+            method: self.method.to_owned(),
+            code: code_name(self.code),
+        };
+        let elapsed = self.started.elapsed();
+        self.plugin.metrics.observe_operation(operation, elapsed);
+    }
+}
+
+/// Returns the name of a status code in Go, as upstream's metric has it.
+fn code_name(code: Code) -> String {
+    match code {
+        Code::Ok => "OK".to_owned(),
+        Code::Cancelled => "Canceled".to_owned(),
+        other => format!("{other:?}"),
+    }
 }
 
 impl Plugin {
     /// Must be called within a tokio runtime.
-    pub(super) fn new(configuration: &KmsConfiguration) -> Result<Self, KmsError> {
+    pub(super) fn new(
+        configuration: &KmsConfiguration,
+        metrics: Arc<KmsMetrics>,
+    ) -> Result<Self, KmsError> {
         let provider = configuration.name.clone();
         // Linux writes the name of an abstract socket with a zero byte in place of `@`.
         let socket = match configuration.socket.strip_prefix('@') {
@@ -94,6 +129,7 @@ impl Plugin {
             provider,
             channel: endpoint.connect_lazy(),
             timeout: configuration.timeout,
+            metrics,
         })
     }
 
@@ -128,19 +164,31 @@ impl Plugin {
             provider: self.provider.clone(),
             detail,
         };
+        let path = format!("/v2.KeyManagementService/{method}");
+        let mut counted = Call {
+            plugin: self,
+            method: &path,
+            started: Instant::now(),
+            code: Code::Cancelled,
+        };
         let call = async {
             let mut client = Grpc::new(self.channel.clone());
             client
                 .ready()
                 .await
                 .map_err(|error| Status::unavailable(error.to_string()))?;
-            let path =
-                PathAndQuery::from_maybe_shared(format!("/v2.KeyManagementService/{method}"));
+            let path = PathAndQuery::from_maybe_shared(path.clone());
             let path = path.map_err(|error| Status::internal(error.to_string()))?;
             let codec = ProstCodec::<Sent, Received>::default();
             client.unary(Request::new(message), path, codec).await
         };
-        match timeout(self.timeout, call).await {
+        let called = timeout(self.timeout, call).await;
+        counted.code = match &called {
+            Ok(Ok(_)) => Code::Ok,
+            Ok(Err(status)) => status.code(),
+            Err(_) => Code::DeadlineExceeded,
+        };
+        match called {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(unavailable(format!(
                 "{method} failed with {:?}: {}",

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use aws_lc_rs::digest;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::time::Instant;
 use uuid::Uuid;
+use watchet_metrics::{KmsKey, KmsMetrics};
 
 use super::KmsError;
 use super::data_key::{DataKey, DataKeyCache, DataKeyId};
 use super::encrypted_object::{
     EncryptedObject, HKDF_SHA256_XNONCE_AES_GCM_SEED, check_annotations, check_encrypted_key,
-    check_key_id,
+    check_key_id, invalid_key_id,
 };
 use super::plugin::{DecryptRequest, EncryptRequest, Plugin, StatusResponse};
 use crate::ciphers::{SEED_BYTES, random};
@@ -32,6 +34,7 @@ pub(crate) struct KmsProvider {
     seed: ArcSwapOption<Seed>,
     cache: DataKeyCache,
     health: Mutex<Result<(), String>>,
+    metrics: Arc<KmsMetrics>,
 }
 
 /// What writes encrypt with.
@@ -61,13 +64,17 @@ impl fmt::Debug for KmsProvider {
 impl KmsProvider {
     /// Returns a provider that cannot write before [`Self::probe`] has succeeded. Must be called within a tokio
     /// runtime.
-    pub(crate) fn new(configuration: &KmsConfiguration) -> Result<Self, KmsError> {
+    pub(crate) fn new(
+        configuration: &KmsConfiguration,
+        metrics: Arc<KmsMetrics>,
+    ) -> Result<Self, KmsError> {
         Ok(Self {
             name: configuration.name.clone(),
-            plugin: Arc::new(Plugin::new(configuration)?),
+            plugin: Arc::new(Plugin::new(configuration, Arc::clone(&metrics))?),
             seed: ArcSwapOption::empty(),
             cache: DataKeyCache::default(),
             health: Mutex::new(Err("the plugin has not responded yet".to_owned())),
+            metrics,
         })
     }
 
@@ -94,6 +101,10 @@ impl KmsProvider {
 
     async fn check(&self) -> Result<(), KmsError> {
         let status = self.plugin.status().await?;
+        match invalid_key_id(&status.key_id) {
+            Some(error) => self.metrics.invalid_key_id_reported(&self.name, error),
+            None => self.metrics.key_reported(self.key(&status.key_id)),
+        }
         check_status(&status).map_err(|detail| self.unavailable(detail))?;
         let valid_until = Instant::now() + WRITES_ALLOWED_FOR;
         let current = self.seed.load_full();
@@ -134,6 +145,7 @@ impl KmsProvider {
             encrypted_dek_source_type: HKDF_SHA256_XNONCE_AES_GCM_SEED,
         };
         self.cache.insert(DataKeyId::of(&envelope), key.clone());
+        self.count_data_keys();
         tracing::info!(provider = %self.name, "a new data encryption key encrypts values");
         Ok(Seed {
             key,
@@ -163,6 +175,7 @@ impl KmsProvider {
             encrypted_data: encrypted.map_err(|error| self.unavailable(error.to_string()))?,
             ..seed.envelope.clone()
         };
+        self.metrics.key_used(self.key(&object.key_id), true);
         Ok(object.encode_to_vec())
     }
 
@@ -187,6 +200,7 @@ impl KmsProvider {
         let value = key
             .decrypt(&object.encrypted_data, context)
             .map_err(|error| invalid(error.to_string()))?;
+        self.metrics.key_used(self.key(&object.key_id), false);
         let seed = self.seed.load();
         // If the plugin has not responded yet, its key is not known: the value is not written again for that.
         let is_stale = seed.as_ref().is_some_and(|seed| {
@@ -198,7 +212,9 @@ impl KmsProvider {
 
     /// Returns the data encryption key of a value, from the cache or the plugin.
     async fn data_key(&self, object: &EncryptedObject) -> Result<DataKey, KmsError> {
+        let mut is_loaded = false;
         let load = || {
+            is_loaded = true;
             let plugin = Arc::clone(&self.plugin);
             let source_type = object.encrypted_dek_source_type;
             let request = DecryptRequest {
@@ -217,7 +233,24 @@ impl KmsProvider {
             };
             load.boxed()
         };
-        self.cache.get(DataKeyId::of(object), load).await
+        let key = self.cache.get(DataKeyId::of(object), load).await;
+        if is_loaded {
+            self.count_data_keys();
+        }
+        key
+    }
+
+    fn count_data_keys(&self) {
+        let count = self.cache.len();
+        self.metrics.set_cached_data_keys(&self.name, count);
+    }
+
+    fn key<'a>(&'a self, id: &'a str) -> KmsKey<'a> {
+        KmsKey {
+            provider: &self.name,
+            id,
+            digest: key_id_digest,
+        }
     }
 
     fn unavailable(&self, detail: String) -> KmsError {
@@ -231,6 +264,13 @@ impl KmsProvider {
     pub(super) fn cached_keys(&self) -> usize {
         self.cache.len()
     }
+}
+
+/// Returns the digest of the ID of a key, as upstream's metrics have it.
+pub(super) fn key_id_digest(id: &str) -> String {
+    let digest = digest::digest(&digest::SHA256, id.as_bytes());
+    let hexadecimal = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
+    format!("sha256:{}", hexadecimal.collect::<String>())
 }
 
 /// # Errors

@@ -1,11 +1,14 @@
 //! Tests of KMS providers with a plugin in this process.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use prost::Message as _;
+use watchet_metrics::{Format, Metrics};
 use watchet_test_util::kms_plugin::{HEALTHY, KmsPlugin};
+use watchet_test_util::scrape::Scrape;
 
 use super::data_key::DataKey;
 use super::encrypted_object::{AES_GCM_KEY, EncryptedObject};
@@ -20,7 +23,7 @@ fn provider(socket: &Path) -> KmsProvider {
         socket: socket.display().to_string(),
         timeout: Duration::from_secs(10),
     };
-    KmsProvider::new(&configuration).unwrap()
+    KmsProvider::new(&configuration, Arc::default()).unwrap()
 }
 
 async fn decrypted(provider: &KmsProvider, stored: &[u8]) -> (Vec<u8>, bool) {
@@ -177,7 +180,7 @@ async fn a_call_without_response_ends_after_the_timeout() {
         socket: socket.display().to_string(),
         timeout: Duration::from_millis(20),
     };
-    let provider = KmsProvider::new(&configuration).unwrap();
+    let provider = KmsProvider::new(&configuration, Arc::default()).unwrap();
     let error = provider.probe().await.unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -242,12 +245,12 @@ async fn values_of_older_servers_are_read_and_stale() {
     let provider = provider(&socket);
     provider.probe().await.unwrap();
     // The plugin encrypted a key of AES instead of a seed.
-    let plugin = plugin::Plugin::new(&KmsConfiguration {
+    let configuration = KmsConfiguration {
         name: "test".to_owned(),
         socket: socket.display().to_string(),
         timeout: Duration::from_secs(10),
-    })
-    .unwrap();
+    };
+    let plugin = plugin::Plugin::new(&configuration, Arc::default()).unwrap();
     let key = [7; 32];
     let encrypted = plugin
         .encrypt(plugin::EncryptRequest {
@@ -269,4 +272,75 @@ async fn values_of_older_servers_are_read_and_stale() {
         decrypted(&provider, &stored).await,
         (b"value".to_vec(), true)
     );
+}
+
+#[tokio::test]
+async fn calls_and_keys_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("kms.sock");
+    let metrics = Metrics::new();
+    let configuration = KmsConfiguration {
+        name: "test".to_owned(),
+        socket: socket.display().to_string(),
+        timeout: Duration::from_millis(200),
+    };
+    let kms = || Arc::clone(&metrics.encryption().kms);
+    let first = KmsProvider::new(&configuration, kms()).unwrap();
+    let get = |series: &str| {
+        let scrape = Scrape::parse(&metrics.render(Format::Prometheus));
+        scrape.get(&format!("apiserver_envelope_encryption_{series}"))
+    };
+    let calls = |method: &str, code: &str| {
+        get(&format!(
+            r#"kms_operations_latency_seconds_count{{grpc_status_code="{code}",method_name="/v2.KeyManagementService/{method}",provider_name="test"}}"#
+        ))
+    };
+    first.probe().await.unwrap_err();
+    assert_eq!(calls("Status", "Unavailable"), Some(1.0));
+
+    let plugin = KmsPlugin::start(&socket).unwrap();
+    first.probe().await.unwrap();
+    assert_eq!(calls("Status", "OK"), Some(1.0));
+    assert_eq!(calls("Encrypt", "OK"), Some(1.0));
+    let values = [b"a", b"b"].map(|value| first.encrypt(value, CONTEXT).unwrap());
+    let second = KmsProvider::new(&configuration, kms()).unwrap();
+    second.probe().await.unwrap();
+    for value in &values {
+        decrypted(&second, value).await;
+    }
+    assert_eq!(calls("Decrypt", "OK"), Some(1.0));
+    let cached = r#"dek_source_cache_size{provider_name="test"}"#;
+    assert_eq!(get(cached), Some(2.0));
+
+    // The digest is that of sha256sum.
+    let key_id = EncryptedObject::decode(&*values[0]).unwrap().key_id;
+    let digest = provider::key_id_digest(&key_id);
+    assert_eq!(
+        provider::key_id_digest("1"),
+        "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
+    );
+    for transformation in ["to_storage", "from_storage"] {
+        let labels = format!(
+            r#"{{key_id_hash="{digest}",provider_name="test",transformation_type="{transformation}"}}"#
+        );
+        assert_eq!(get(&format!("key_id_hash_total{labels}")), Some(2.0));
+        let last = get(&format!("key_id_hash_last_timestamp_seconds{labels}"));
+        assert!(last.unwrap() > 1.7e9, "{last:?}");
+    }
+    let labels = format!(r#"{{key_id_hash="{digest}",provider_name="test"}}"#);
+    let last = get(&format!(
+        "key_id_hash_status_last_timestamp_seconds{labels}"
+    ));
+    assert!(last.unwrap() > 1.7e9, "{last:?}");
+
+    // A call that is cancelled counts too, and so does one that times out.
+    plugin.keys().hang(true);
+    {
+        let mut probe = Box::pin(first.probe());
+        let pending = futures_util::poll!(&mut probe);
+        assert!(pending.is_pending());
+    }
+    assert_eq!(calls("Status", "Canceled"), Some(1.0));
+    first.probe().await.unwrap_err();
+    assert_eq!(calls("Status", "DeadlineExceeded"), Some(1.0));
 }
