@@ -11,6 +11,7 @@ use super::kind::RbacKind;
 use super::objects::{InvalidRbacObject, RbacChange, RbacObjects};
 use super::policy_rule::PolicyRule;
 use super::role_index::RoleIndex;
+use super::rule_filter::RuleFilter;
 use crate::attributes::Attributes;
 use crate::authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
 use watchet_api::{SYSTEM_MASTERS, UserInfo};
@@ -130,10 +131,11 @@ impl RbacAuthorizer {
                 ..PolicyRule::default()
             });
         }
-        for grant in self.index.load().grants(user, namespace) {
+        let index = self.index.load();
+        for grant in index.of_user(user).grants(namespace, None) {
             match &grant.rules {
                 Ok(granted) => {
-                    let new = granted.iter().filter(|rule| !rules.contains(rule));
+                    let new = granted.all().iter().filter(|rule| !rules.contains(rule));
                     let new: Vec<PolicyRule> = new.cloned().collect();
                     rules.extend(new);
                 }
@@ -156,9 +158,11 @@ impl Authorizer for RbacAuthorizer {
         }
         let index = self.index.load();
         let mut errors: Vec<&str> = Vec::new();
-        for grant in index.grants(&attributes.user, &attributes.namespace) {
+        let filter = RuleFilter::of_request(attributes);
+        let of_user = index.of_user(&attributes.user);
+        for grant in of_user.grants(&attributes.namespace, Some(filter)) {
             match &grant.rules {
-                Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
+                Ok(rules) if rules.allow(attributes, filter) => {
                     return Decision::Allow(grant.reason.clone().into());
                 }
                 Ok(_) => {}

@@ -42,6 +42,10 @@
 // In reading order.
 mod policy_rule;
 
+mod rule_filter;
+
+mod role_rules;
+
 mod kind;
 
 mod objects;

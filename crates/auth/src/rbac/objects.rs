@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::default_policy::{DefaultObject, default_policy};
 use super::kind::RbacKind;
 use super::policy_rule::PolicyRule;
+use super::role_rules::RoleRules;
 
 /// A change of one object.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +71,7 @@ struct Role {
 #[derive(Debug, Clone, Default)]
 pub(super) struct RbacObjects {
     /// Roles, and cluster roles under an empty namespace.
-    pub(super) roles: HashMap<Key, Arc<[PolicyRule]>>,
+    pub(super) roles: HashMap<Key, Arc<RoleRules>>,
     /// Sorted, so that the reason of a decision does not depend on chance.
     pub(super) cluster_role_bindings: BTreeMap<Key, Binding>,
     pub(super) role_bindings: BTreeMap<Key, Binding>,
@@ -153,8 +154,8 @@ impl RbacObjects {
                 self.roles.remove(&key);
                 if let Some(object) = change.object {
                     let role: Role = serde_json::from_slice(object).map_err(invalid)?;
-                    self.roles
-                        .insert(key, role.rules.unwrap_or_default().into());
+                    let rules = RoleRules::new(role.rules.unwrap_or_default());
+                    self.roles.insert(key, Arc::new(rules));
                 }
             }
             RbacKind::ClusterRoleBinding | RbacKind::RoleBinding => {

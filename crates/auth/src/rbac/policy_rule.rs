@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::attributes::Attributes;
 
 /// Matches every verb, group, resource or path.
-const ALL: &str = "*";
+pub(super) const ALL: &str = "*";
 
 /// A rule of a role, as `PolicyRule` of `rbac.authorization.k8s.io/v1`. It allows requests for resources, or requests
 /// for paths if it has `non_resource_urls`.

@@ -365,3 +365,24 @@ async fn the_default_policy_applies_until_it_is_stored() {
     authorizer.omit_defaults();
     assert!(!is_allowed().await);
 }
+
+/// The filters of a decision would skip them.
+#[test]
+fn rules_that_allow_nothing_are_listed() {
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": []}]);
+    let subjects = json!([{"kind": "User", "name": "jane"}]);
+    let authorizer = authorizer(&[
+        (RbacKind::Role, "web", "none", json!({"rules": rules})),
+        (
+            RbacKind::RoleBinding,
+            "web",
+            "none",
+            json!({"roleRef": {"kind": "Role", "name": "none"}, "subjects": subjects}),
+        ),
+    ]);
+    let (rules, errors) = authorizer.rules_of(&user("jane", &[]), "web");
+    assert_eq!(errors, [""; 0]);
+    assert_eq!(rules.len(), 1);
+    assert_eq!(rules[0].resources, ["pods"]);
+    assert_eq!(authorizer.rules_of(&user("jane", &[]), "other").0, []);
+}
