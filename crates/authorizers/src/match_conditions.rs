@@ -52,7 +52,7 @@ impl MatchConditions {
     /// # Errors
     /// Some conditions cannot be evaluated, and the others are met.
     pub(crate) fn evaluate(&self, request: &Value) -> Result<bool, String> {
-        let mut scope = Scope::counted(Instant::now() + EVALUATIONS_MAX, &[]);
+        let mut scope = Scope::counted(Instant::now() + EVALUATIONS_MAX);
         scope.set(REQUEST, request);
         let mut errors = Vec::new();
         for program in &self.0 {

@@ -1,5 +1,6 @@
 //! The budget of an evaluation, and the functions with which an instrumented expression counts its cost.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -41,7 +42,36 @@ pub struct Budget {
     last_deadline: Instant,
 }
 
+thread_local! {
+    /// The budget of the evaluation that this thread runs. Functions are shared by all evaluations, so they find it here.
+    static CURRENT: RefCell<Option<Arc<Budget>>> = const { RefCell::new(None) };
+}
+
+/// Restores the budget of the outer evaluation when it is dropped, also after a panic.
+struct RestoreOuter(Option<Arc<Budget>>);
+
+impl Drop for RestoreOuter {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
 impl Budget {
+    /// Runs `evaluation`, whose functions use this budget.
+    pub(crate) fn run<T>(self: &Arc<Self>, evaluation: impl FnOnce() -> T) -> T {
+        let _outer = RestoreOuter(CURRENT.replace(Some(self.clone())));
+        evaluation()
+    }
+
+    /// Returns the budget of the evaluation that this thread runs.
+    ///
+    /// # Errors
+    /// This thread runs none: only functions of an evaluation have a budget.
+    pub fn current() -> Result<Arc<Self>, ExecutionError> {
+        let current = CURRENT.with_borrow(Clone::clone);
+        current.ok_or_else(|| exceeded("there is no budget"))
+    }
+
     pub(crate) fn new(last_deadline: Instant) -> Self {
         let budget = Self {
             steps: AtomicU64::new(0),
@@ -98,21 +128,19 @@ pub(crate) fn exceeded(why: &str) -> ExecutionError {
     ExecutionError::function_error("budget", text)
 }
 
-/// Adds the functions that count cost against `budget`.
-pub(crate) fn register(context: &mut Context<'_>, budget: &Arc<Budget>) {
-    let steps = budget.clone();
+/// Adds the functions that count cost against the budget of the evaluation.
+pub(crate) fn register(context: &mut Context<'_>) {
     context.add_function(
         COUNT_STEP,
-        move |condition: bool| -> Result<CelValue, ExecutionError> {
-            steps.count_step()?;
+        |condition: bool| -> Result<CelValue, ExecutionError> {
+            Budget::current()?.count_step()?;
             Ok(CelValue::Bool(condition))
         },
     );
-    let bytes = budget.clone();
     context.add_function(
         COUNT_BYTES,
-        move |value: CelValue| -> Result<CelValue, ExecutionError> {
-            bytes.count_bytes(&value)?;
+        |value: CelValue| -> Result<CelValue, ExecutionError> {
+            Budget::current()?.count_bytes(&value)?;
             Ok(value)
         },
     );

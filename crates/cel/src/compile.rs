@@ -2,20 +2,18 @@
 //! instruments an expression so that its evaluation counts its cost.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
+use kube_cel::cel::ExecutionError;
 use kube_cel::cel::common::ast::operators::{ADD, INDEX, OPT_INDEX, OPT_SELECT};
 use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, SelectExpr,
     StructExpr,
 };
-use kube_cel::cel::{Context, ExecutionError};
-use tokio::time::Instant;
 
-use crate::budget::{Budget, COUNT_BYTES, COUNT_STEP, LIMIT_FACTOR, LIMIT_REPLACED};
+use crate::budget::{COUNT_BYTES, COUNT_STEP, LIMIT_FACTOR, LIMIT_REPLACED};
 use crate::environment::Environment;
 use crate::error::CompileError;
-use crate::functions;
+use crate::functions::FunctionSet;
 use crate::messages;
 use crate::optional::OPTIONAL;
 use crate::parse::truncated;
@@ -38,10 +36,6 @@ pub(crate) fn compile(
     environment: &Environment<'_>,
 ) -> Result<Compiled, CompileError> {
     let mut pass = Pass {
-        functions: functions::context(
-            environment.libraries,
-            &Arc::new(Budget::new(Instant::now())),
-        ),
         environment,
         bound: environment
             .variables
@@ -62,7 +56,6 @@ pub(crate) fn compile(
 }
 
 struct Pass<'a> {
-    functions: Context<'static>,
     environment: &'a Environment<'a>,
     /// The variables in scope.
     bound: Vec<String>,
@@ -202,7 +195,12 @@ impl Pass<'_> {
             target: None,
             args: Vec::new(),
         }));
-        let called = self.functions.resolve(&call);
+        let mut libraries = self.environment.libraries.iter();
+        if libraries.any(|library| library.functions().contains(&name)) {
+            return true;
+        }
+        // There is no evaluation and so no budget: a function that exists fails before it does anything.
+        let called = FunctionSet::uncounted().context().resolve(&call);
         !matches!(called, Err(ExecutionError::UndeclaredReference(missing)) if *missing == name)
     }
 }

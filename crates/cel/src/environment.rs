@@ -1,11 +1,7 @@
 //! The environment of an expression: variables, functions and message types besides those of Kubernetes' CEL libraries.
 
-use std::sync::Arc;
-
 use kube_cel::cel::Context;
 use kube_cel::cel::common::ast::{IdedExpr, StructExpr};
-
-use crate::budget::Budget;
 
 /// The names and message types that an expression can use.
 #[derive(Clone, Copy, Default)]
@@ -28,8 +24,9 @@ impl std::fmt::Debug for Environment<'_> {
 
 /// A set of functions.
 pub trait Library {
-    /// Adds the functions to `context`. A function that waits must return before the budget's deadline.
-    fn register(&self, context: &mut Context<'_>, budget: &Arc<Budget>);
+    /// Adds the functions to `context`. A function that waits must return before the deadline of the [current
+    /// budget](crate::Budget::current).
+    fn register(&self, context: &mut Context<'_>);
 
     /// Returns the names of the functions.
     fn functions(&self) -> &'static [&'static str];

@@ -1,16 +1,16 @@
 //! The functions that expressions can call. Each is registered as a wrapper that evaluates the operands, checks the cost
 //! of the call against its limits and the deadline, and only then calls the implementation, which cannot be interrupted.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr};
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, Value as CelValue};
 
-use crate::budget::Budget;
+use crate::budget::{self, Budget};
 use crate::environment::Library;
 use crate::function_cost::{Cost, OperandSizes};
-use crate::messages;
+use crate::{messages, optional};
 
 type Resolved = Result<CelValue, ExecutionError>;
 type Function = Box<dyn Fn(&mut FunctionContext<'_, '_>) -> Resolved + Send + Sync>;
@@ -72,20 +72,58 @@ pub const FUNCTIONS: &[&str] = &[
     "format.uuid", "jsonpatch.escapeKey", "validate",
 ];
 
-/// Returns a context with the functions of [`FUNCTIONS`] and of `libraries`, which check the limits of `budget`.
-pub(crate) fn context(libraries: &[&dyn Library], budget: &Arc<Budget>) -> Context<'static> {
+/// The functions that the evaluations of a scope can call. They are built once, because that takes a hundred times as long as
+/// a short evaluation; scopes share them.
+pub struct FunctionSet(Context<'static>);
+
+/// The functions of [`FUNCTIONS`] for uncounted scopes.
+static UNCOUNTED: LazyLock<FunctionSet> = LazyLock::new(|| FunctionSet(context(&[])));
+
+/// The functions of [`FUNCTIONS`] for counted scopes.
+static COUNTED: LazyLock<FunctionSet> = LazyLock::new(|| FunctionSet::new(&[]));
+
+impl FunctionSet {
+    /// Returns the functions of [`FUNCTIONS`] and of `libraries`, for counted scopes.
+    pub fn new(libraries: &[&dyn Library]) -> Self {
+        let mut context = context(libraries);
+        budget::register(&mut context);
+        optional::register(&mut context);
+        Self(context)
+    }
+
+    pub(crate) fn uncounted() -> &'static Self {
+        &UNCOUNTED
+    }
+
+    pub(crate) fn counted() -> &'static Self {
+        &COUNTED
+    }
+
+    /// Returns a context that has the functions and no variables.
+    pub(crate) fn context(&self) -> Context<'_> {
+        self.0.new_inner_scope()
+    }
+}
+
+impl std::fmt::Debug for FunctionSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FunctionSet").finish_non_exhaustive()
+    }
+}
+
+/// Returns a context with the functions of [`FUNCTIONS`] and of `libraries`, which check the limits of the budget.
+fn context(libraries: &[&dyn Library]) -> Context<'static> {
     let mut implementations = Context::default().with_all();
     messages::register(&mut implementations);
     for library in libraries {
-        library.register(&mut implementations, budget);
+        library.register(&mut implementations);
     }
     let implementations = Arc::new(implementations);
     let mut context = Context::empty();
     let of_libraries = libraries.iter().flat_map(|library| library.functions());
     for name in FUNCTIONS.iter().chain(of_libraries) {
-        let (implementations, budget) = (implementations.clone(), budget.clone());
-        let function: Function =
-            Box::new(move |called| call(name, called, &implementations, &budget));
+        let implementations = implementations.clone();
+        let function: Function = Box::new(move |called| call(name, called, &implementations));
         context.add_function(name, function);
     }
     context
@@ -96,7 +134,6 @@ fn call(
     name: &str,
     called: &mut FunctionContext<'_, '_>,
     implementations: &Context<'static>,
-    budget: &Budget,
 ) -> Resolved {
     let mut sizes = OperandSizes::default();
     if let Some(this) = &called.this {
@@ -118,7 +155,7 @@ fn call(
         let operands: Vec<&CelValue> = arguments.iter().take(1).chain(&arguments).collect();
         cost.check(&operands, &sizes)?;
     }
-    budget.check_deadline()?;
+    Budget::current()?.check_deadline()?;
     // The operands are evaluated, so the implementation receives them as variables.
     let mut scope = implementations.new_inner_scope();
     let mut pass = |name: String, value: CelValue| {

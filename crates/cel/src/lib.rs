@@ -25,7 +25,7 @@
 //! let environment = Environment { variables: &variables, ..Environment::default() };
 //! let program = Program::compile("object.spec.replicas <= 5", &environment)?;
 //! let deadline = tokio::time::Instant::now() + Duration::from_secs(1);
-//! let mut scope = Scope::counted(deadline, &[]);
+//! let mut scope = Scope::counted(deadline);
 //! scope.set("object", &serde_json::json!({"spec": {"replicas": 3}}));
 //! assert_eq!(scope.evaluate(&program)?, Outcome::Bool(true));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -60,7 +60,7 @@ pub use environment::{Environment, Library, MessageTypes};
 pub use error::{CompileError, EvalError};
 pub use escaping::{escape, is_selected_as};
 pub use estimate::{EXPRESSION_COST_MAX, OBJECT_COST_MAX, estimate_cost};
-pub use functions::FUNCTIONS;
+pub use functions::{FUNCTIONS, FunctionSet};
 pub use messages::{is_message_type_key, message_type};
 pub use output::output_type;
 pub use parse::{EXPRESSION_BYTES_MAX, ParseError, Syntax, parse, truncated};

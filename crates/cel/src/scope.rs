@@ -8,12 +8,11 @@ use kube_cel::cel::{Context, Value as CelValue};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::budget::{self, Budget};
-use crate::environment::Library;
+use crate::budget::Budget;
 use crate::error::EvalError;
+use crate::functions::FunctionSet;
 use crate::program::Program;
 use crate::values::{from_json, type_name};
-use crate::{functions, optional};
 
 /// The value of an expression, in the form that webhooks, policies and rules use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,24 +36,25 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'static> {
-    /// Creates a scope without variables for compiled programs, with the functions of `libraries`. No
-    /// evaluation in this scope or an inner one begins after `deadline`, whatever its budget.
-    pub fn counted(deadline: Instant, libraries: &[&dyn Library]) -> Self {
-        let budget = Arc::new(Budget::new(deadline));
-        let mut context = functions::context(libraries, &budget);
-        budget::register(&mut context, &budget);
-        optional::register(&mut context);
-        Self { context, budget }
+    /// Creates a scope without variables for compiled programs. No evaluation in this scope or an inner one begins after
+    /// `deadline`, whatever its budget.
+    pub fn counted(deadline: Instant) -> Self {
+        Self::with_functions(FunctionSet::counted(), deadline)
+    }
+
+    /// As [`Self::counted`], with other functions.
+    pub fn with_functions(functions: &'static FunctionSet, deadline: Instant) -> Self {
+        Self {
+            context: functions.context(),
+            budget: Arc::new(Budget::new(deadline)),
+        }
     }
 
     /// Creates a scope without variables for programs whose cost is [estimated](crate::estimate_cost) before each
     /// evaluation. It does not count steps and values, but bounds the calls of functions and their time.
     pub fn uncounted() -> Self {
-        let budget = Arc::new(Budget::new(Instant::now() + UNCOUNTED_TIME_MAX));
-        Self {
-            context: functions::context(&[], &budget),
-            budget,
-        }
+        let deadline = Instant::now() + UNCOUNTED_TIME_MAX;
+        Self::with_functions(FunctionSet::uncounted(), deadline)
     }
 }
 
@@ -105,7 +105,8 @@ impl Scope<'_> {
     pub fn resolve(&self, program: &Program) -> Result<CelValue, EvalError> {
         self.check_deadline()?;
         // Unwind safety: a scope contains only immutable values and counters.
-        let resolve = AssertUnwindSafe(|| self.context.resolve(program.expression()));
+        let resolve = || self.context.resolve(program.expression());
+        let resolve = AssertUnwindSafe(|| self.budget.run(resolve));
         match catch_unwind(resolve) {
             Ok(resolved) => Ok(resolved?),
             Err(_) => Err(EvalError::Panicked),

@@ -16,7 +16,7 @@ fn compile(text: &str) -> Result<Program, CompileError> {
 }
 
 fn check(text: &str, expect: Result<Outcome, &str>) {
-    let mut scope = Scope::counted(Instant::now() + Duration::from_secs(60), &[]);
+    let mut scope = Scope::counted(Instant::now() + Duration::from_secs(60));
     let object = json!({
         "metadata": {"namespace": "ns", "labels": {"a.b/c-d": "x"}},
         "spec": {"replicas": 3, "names": ["a", "b"], "none": null},
@@ -144,7 +144,7 @@ fn evaluations_are_bounded() {
 #[test]
 fn evaluation_after_the_deadline_is_an_error() {
     let program = Program::compile("true", &Environment::default()).unwrap();
-    let scope = Scope::counted(Instant::now(), &[]);
+    let scope = Scope::counted(Instant::now());
     assert!(scope.check_deadline().is_err());
     let inner = scope.inner();
     let error = inner.evaluate(&program).unwrap_err();

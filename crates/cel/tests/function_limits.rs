@@ -135,7 +135,7 @@ fn every_function_is_bounded_in_memory() {
         ..Environment::default()
     };
     let far = Instant::now() + Duration::from_secs(3_600);
-    let mut counted = Scope::counted(far, &[]);
+    let mut counted = Scope::counted(far);
     let mut uncounted = Scope::uncounted();
     for (name, value) in &operands {
         counted.set(name, value);

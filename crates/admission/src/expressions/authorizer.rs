@@ -172,8 +172,8 @@ fn add_getter(context: &mut Context<'_>, name: &'static str, get: fn(&Decision) 
 pub(super) struct AuthorizerLibrary;
 
 impl Library for AuthorizerLibrary {
-    fn register(&self, context: &mut Context<'_>, budget: &Arc<Budget>) {
-        register(context, budget);
+    fn register(&self, context: &mut Context<'_>) {
+        register(context);
     }
 
     fn functions(&self) -> &'static [&'static str] {
@@ -209,7 +209,7 @@ impl Library for AuthorizerLibrary {
 }
 
 /// Adds the functions. A check waits for the authorizer until the budget's deadline at most.
-fn register(context: &mut Context<'_>, budget: &Arc<Budget>) {
+fn register(context: &mut Context<'_>) {
     use Stage::{Authorizer, Group, Path, Resource};
     add_setter(context, "path", (Authorizer, Path), |attributes, text| {
         attributes.path = text;
@@ -244,10 +244,9 @@ fn register(context: &mut Context<'_>, budget: &Arc<Budget>) {
         attributes.label_selector = text.parse().unwrap_or_default();
     });
     context.add_function("serviceAccount", service_account);
-    let budget = budget.clone();
     context.add_function(
         "check",
-        move |This(on): This<CelValue>, verb: Text| -> Resolved { check(&budget, &on, &verb) },
+        |This(on): This<CelValue>, verb: Text| -> Resolved { check(&on, &verb) },
     );
     add_getter(context, "allowed", |decision| {
         CelValue::Bool(decision.is_allowed())
@@ -272,7 +271,7 @@ fn service_account(This(on): This<CelValue>, namespace: Text, name: Text) -> Res
 }
 
 /// Calls the authorizer. Expressions are evaluated on blocking threads, which may wait for it.
-fn check(budget: &Budget, on: &CelValue, verb: &str) -> Resolved {
+fn check(on: &CelValue, verb: &str) -> Resolved {
     let check = check_in(on, &[Stage::Path, Stage::Resource])?;
     if check.stage == Stage::Path && check.attributes.path.is_empty() {
         return Err(ExecutionError::function_error(
@@ -284,7 +283,7 @@ fn check(budget: &Budget, on: &CelValue, verb: &str) -> Resolved {
         verb: verb.to_owned(),
         ..check.attributes.clone()
     };
-    let deadline = budget.deadline();
+    let deadline = Budget::current()?.deadline();
     let decision = async {
         let decision = check.authorizer.authorize(&attributes);
         tokio::time::timeout_at(deadline, decision).await

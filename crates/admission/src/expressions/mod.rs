@@ -4,9 +4,11 @@
 mod authorizer;
 mod messages;
 
+use std::sync::LazyLock;
+
 use tokio::time::Instant;
 
-use watchet_cel::{CompileError, Environment, Library, Program, Scope};
+use watchet_cel::{CompileError, Environment, FunctionSet, Library, Program, Scope};
 
 use authorizer::AuthorizerLibrary;
 pub(super) use authorizer::AuthorizerVariable;
@@ -14,6 +16,8 @@ use messages::MutationTypes;
 pub(super) use messages::{MutationType, configuration, operations};
 
 const LIBRARIES: [&dyn Library; 1] = [&AuthorizerLibrary];
+
+static FUNCTIONS: LazyLock<FunctionSet> = LazyLock::new(|| FunctionSet::new(&LIBRARIES));
 
 /// Compiles an expression with these variables.
 ///
@@ -55,5 +59,5 @@ pub(super) fn compile_mutation(
 
 /// Creates a scope for such expressions. No evaluation in it begins after `deadline`.
 pub(super) fn new_scope(deadline: Instant) -> Scope<'static> {
-    Scope::counted(deadline, &LIBRARIES)
+    Scope::with_functions(&FUNCTIONS, deadline)
 }

@@ -150,7 +150,7 @@ pub(super) fn user_scope(user: &Value) -> Scope<'static> {
 }
 
 fn scope(variable: &str, value: &Value) -> Scope<'static> {
-    let mut scope = Scope::counted(Instant::now() + EVALUATIONS_MAX, &[]);
+    let mut scope = Scope::counted(Instant::now() + EVALUATIONS_MAX);
     scope.set(variable, value);
     scope
 }
