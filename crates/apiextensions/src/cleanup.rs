@@ -12,13 +12,12 @@ use super::conditions;
 use super::conditions::{ESTABLISHED, TERMINATING};
 use super::definition::Definition;
 use super::definitions::{Definitions, definitions_resource};
-use super::edit::write_edited;
 use watchet_api::{
     DeleteOptions, ListOptions, Preconditions, PropagationPolicy, SelectionPredicate,
 };
 use watchet_cacher::ReadError;
 use watchet_registry::{ApiError, Deleted, Registry, Target, metadata};
-use watchet_registry::{Change, Current, ObjectLocation};
+use watchet_registry::{Current, Edited, ObjectLocation};
 
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -123,21 +122,20 @@ async fn clean(registry: &Registry, name: &str) -> Result<bool, ApiError> {
     } else {
         ("NeverEstablished", "resource was never established")
     };
-    let finish = |current: &Value| {
-        let mut object = current.clone();
-        if !is_being_cleaned(current, &uid) {
-            return Change::Put(object);
+    let finish = |object: &mut Value| {
+        if !is_being_cleaned(object, &uid) {
+            return Edited::Store;
         }
-        terminating(&mut object, "False", reason, message);
+        terminating(object, "False", reason, message);
         if let Some(list) = object["metadata"]["finalizers"].as_array_mut() {
             list.retain(|finalizer| finalizer != FINALIZER);
         }
-        match metadata::finalizers(&object).is_empty() {
-            true => Change::Delete(object),
-            false => Change::Put(object),
+        match metadata::finalizers(object).is_empty() {
+            true => Edited::Delete,
+            false => Edited::Store,
         }
     };
-    write_edited(registry, &location, finish).await?;
+    registry.edit_metadata_and_status(&location, finish).await?;
     Ok(true)
 }
 
@@ -174,14 +172,13 @@ async fn set_progress(
     reason: &str,
     message: &str,
 ) -> Result<(), ApiError> {
-    let edit = |current: &Value| {
-        let mut object = current.clone();
-        if is_being_cleaned(current, uid) {
-            terminating(&mut object, "True", reason, message);
+    let edit = |object: &mut Value| {
+        if is_being_cleaned(object, uid) {
+            terminating(object, "True", reason, message);
         }
-        Change::Put(object)
+        Edited::Store
     };
-    write_edited(registry, location, edit).await
+    registry.edit_metadata_and_status(location, edit).await
 }
 
 /// Deletes the objects of a definition. Returns true if it found none: only such a pass proves that none is left.

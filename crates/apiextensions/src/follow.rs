@@ -16,13 +16,12 @@ use super::conditions::{ComputedStatus, NAMES_ACCEPTED, UsedNames};
 use super::custom::Custom;
 use super::definition::{Definition, Names};
 use super::definitions::{Definitions, definitions_resource};
-use super::edit::write_edited;
 use super::versions::Versions;
 use super::{checks, cleanup, resources};
 use watchet_api::{EventType, ListOptions, Object, ResourceVersion, SelectionPredicate};
 use watchet_cacher::{CacheWatcher, WatchItem};
 use watchet_registry::{ApiError, Registry, Resource, metadata};
-use watchet_registry::{Change, ObjectLocation};
+use watchet_registry::{Edited, ObjectLocation};
 
 /// The pause before a failed watch or a failed write of a status is retried.
 const RETRY: Duration = Duration::from_secs(1);
@@ -379,16 +378,15 @@ impl Entry {
         let location = ObjectLocation::new(&definitions_resource(registry), None, name)?;
         let own = &self.definition.metadata;
         let now = metadata::now().to_string();
-        let edit = |current: &Value| {
-            let mut object = current.clone();
+        let edit = |object: &mut Value| {
             let generation = object["metadata"]["generation"].as_i64();
-            let same = metadata::text(&object, "uid") == own.uid
+            let same = metadata::text(object, "uid") == own.uid
                 && generation.unwrap_or_default() == own.generation;
             if same {
-                computed.write(&mut object, &now);
+                computed.write(object, &now);
             }
-            Change::Put(object)
+            Edited::Store
         };
-        write_edited(registry, &location, edit).await
+        registry.edit_metadata_and_status(&location, edit).await
     }
 }

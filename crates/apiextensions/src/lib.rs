@@ -27,7 +27,6 @@ mod converted;
 mod custom;
 mod definition;
 mod definitions;
-mod edit;
 mod follow;
 mod json_path;
 mod provider;

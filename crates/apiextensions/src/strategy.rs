@@ -101,6 +101,10 @@ impl Strategy for Custom {
         Some(self.body_strategy.clone())
     }
 
+    fn keeps_form(&self) -> bool {
+        true
+    }
+
     fn apply_schema(&self, object: &mut Value) -> Result<(), ApiError> {
         let filled = self.structure.fill_all(object);
         filled.map_err(|too_many| ApiError::TooLarge(too_many.to_string()))?;
@@ -248,6 +252,10 @@ async fn validate_aside(
 pub struct DefinitionStrategy(pub Arc<Definitions>);
 
 impl Strategy for DefinitionStrategy {
+    fn keeps_form(&self) -> bool {
+        true
+    }
+
     fn apply_schema(&self, object: &mut Value) -> Result<(), ApiError> {
         definition::set_defaults(object);
         Ok(())

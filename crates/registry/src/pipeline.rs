@@ -1,6 +1,8 @@
 //! The write pipeline: the steps from a request body to the object that is stored, for creates, updates and patches, in
 //! upstream's order. Each step has a module of its own; `guaranteed_update` writes the result to storage.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::admission_adapter::{AdmissionAttributes, write_options};
@@ -275,11 +277,11 @@ impl<'a> Pipeline<'a> {
         if !causes.is_empty()
             && let Some(canonical) = self.canonical(&stored)
         {
-            stored = canonical;
+            stored = Cow::Owned(canonical);
             causes = self.problems_of_update(&stored, &object).await?;
         }
         self.reject_if_any(causes)?;
-        let stored = &stored;
+        let stored = &*stored;
         self.reject_if_any(strategy.strict_problems(&object))?;
         self.reserve(Some((stored, current.at)), &mut object)
             .await?;
@@ -302,11 +304,13 @@ impl<'a> Pipeline<'a> {
 
     /// Returns a stored object with the current defaults and in the current stored form, so that differences from these
     /// do not count as changes by the client.
-    fn with_defaults(&self, stored: &Value) -> Value {
-        let mut object = stored.clone();
+    fn with_defaults<'v>(&self, stored: &'v Value) -> Cow<'v, Value> {
         let resource = &self.target.resource;
-        resource.strategy.set_defaults(resource, &mut object);
-        resource.strategy.canonicalize(&mut object);
+        let mut object = Cow::Borrowed(stored);
+        if !resource.strategy.keeps_form() {
+            resource.strategy.set_defaults(resource, object.to_mut());
+            resource.strategy.canonicalize(object.to_mut());
+        }
         object
     }
 

@@ -309,6 +309,12 @@ pub trait Strategy: Any + Debug + Send + Sync {
     /// Brings an object into the form in which it is stored. Idempotent.
     fn canonicalize(&self, _object: &mut Value) {}
 
+    /// Returns true if neither [`Self::set_defaults`] nor [`Self::canonicalize`] changes any object, so that a large stored
+    /// object need not be copied.
+    fn keeps_form(&self) -> bool {
+        false
+    }
+
     /// Returns a name for an object that a client gave neither a name nor a `generateName`.
     fn default_name(&self) -> Option<String> {
         None

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::error::ApiError;
-use watchet_api::{Object, ResourceVersion};
+use watchet_api::{Object, ResourceVersion, StorageKey};
 use watchet_cacher::ReadError;
 use watchet_storage::{KeyValue, encryption_prefix};
 
@@ -34,16 +34,11 @@ impl Current {
     /// # Errors
     /// The value is not JSON, or not an object with metadata.
     pub fn stored(stored: &KeyValue) -> Result<Self, ApiError> {
-        let undecodable = |why: &dyn std::fmt::Display| {
-            ReadError::Undecodable(format!("undecodable object {}: {why}", stored.key))
-        };
-        if let Some(prefix) = encryption_prefix(&stored.value) {
-            let why = format_args!("it is encrypted ({prefix}) and cannot be decrypted");
-            return Err(undecodable(&why).into());
-        }
+        check_decrypted(stored)?;
+        let undecodable = |why: &dyn std::fmt::Display| undecodable(&stored.key, why);
         let value = parse(&stored.value).map_err(|error| undecodable(&error))?;
         if !value["metadata"].is_object() {
-            return Err(undecodable(&"it is no object with metadata").into());
+            return Err(undecodable(&"it is no object with metadata"));
         }
         Ok(Self {
             value,
@@ -73,6 +68,25 @@ impl Current {
     /// Returns true if storing `value` would certainly change nothing.
     pub(crate) fn is_stored_as(&self, value: &Value) -> bool {
         self.raw.is_none() && !self.is_stale && self.value == *value
+    }
+}
+
+/// Returns the error for the object at `key`, which cannot be decoded.
+pub(crate) fn undecodable(key: &StorageKey, why: &dyn std::fmt::Display) -> ApiError {
+    ReadError::Undecodable(format!("undecodable object {key}: {why}")).into()
+}
+
+/// Checks that the value is not encrypted with a key that the server does not have.
+///
+/// # Errors
+/// The object is undecodable.
+pub(crate) fn check_decrypted(stored: &KeyValue) -> Result<(), ApiError> {
+    match encryption_prefix(&stored.value) {
+        Some(prefix) => {
+            let why = format_args!("it is encrypted ({prefix}) and cannot be decrypted");
+            Err(undecodable(&stored.key, &why))
+        }
+        None => Ok(()),
     }
 }
 

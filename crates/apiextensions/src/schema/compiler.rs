@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
-use super::node::{Additional, Kind, Lengths, ListType, NumberLimit, Pattern, Schema};
+use super::node::{Additional, Constraints, Kind, Lengths, ListType, NumberLimit, Pattern, Schema};
 use super::rule::{Rule, RuleError, compile};
 use watchet_cel::Program;
 
@@ -95,7 +95,7 @@ impl Compiler {
         };
         let properties = properties.into_iter().flatten();
         let properties = properties
-            .map(|(name, schema)| (name.clone(), self.schema(schema)))
+            .map(|(name, schema)| (name.as_str().into(), self.schema(schema)))
             .collect();
         let rules = list("x-kubernetes-validations").into_iter().flatten();
         let rules = rules.filter_map(|rule| self.rule(rule)).collect();
@@ -104,16 +104,7 @@ impl Compiler {
             text: text.to_owned(),
             regex: self.pattern(text).ok(),
         });
-        let mut read = Schema {
-            kind: Kind::parse(text("type")),
-            nullable: flag("nullable"),
-            int_or_string: flag("x-kubernetes-int-or-string"),
-            preserve: flag("x-kubernetes-preserve-unknown-fields"),
-            embedded: flag("x-kubernetes-embedded-resource"),
-            properties,
-            additional,
-            items,
-            default: schema.get("default").filter(|d| !d.is_null()).cloned(),
+        let constraints = Constraints {
             list: match text("x-kubernetes-list-type") {
                 "set" => ListType::Set,
                 "map" => ListType::Map(texts(list("x-kubernetes-list-map-keys"))),
@@ -121,7 +112,6 @@ impl Compiler {
             },
             required: texts(list("required")),
             choices: list("enum").cloned().unwrap_or_default(),
-            format: text("format").to_owned(),
             pattern,
             minimum: bound("minimum", "exclusiveMinimum"),
             maximum: bound("maximum", "exclusiveMaximum"),
@@ -137,13 +127,27 @@ impl Compiler {
             one_of,
             not,
             rules,
+        };
+        let default = schema.get("default").filter(|d| !d.is_null());
+        let mut read = Schema {
+            kind: Kind::parse(text("type")),
+            nullable: flag("nullable"),
+            int_or_string: flag("x-kubernetes-int-or-string"),
+            preserve: flag("x-kubernetes-preserve-unknown-fields"),
+            embedded: flag("x-kubernetes-embedded-resource"),
+            properties,
+            additional,
+            items,
+            default: default.cloned().map(Box::new),
+            format: text("format").into(),
+            constraints: (!constraints.is_empty()).then(|| Box::new(constraints)),
             has_rules: false,
             preserves_all: false,
         };
-        let below = read.properties.values().any(|schema| schema.has_rules)
+        let below = read.properties.iter().any(|(_, schema)| schema.has_rules)
             || read.items.as_ref().is_some_and(|schema| schema.has_rules)
             || matches!(&read.additional, Some(Additional::Of(schema)) if schema.has_rules);
-        read.has_rules = below || !read.rules.is_empty();
+        read.has_rules = below || !read.constraints().rules.is_empty();
         read
     }
 

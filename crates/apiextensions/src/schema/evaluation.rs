@@ -35,7 +35,7 @@ impl Evaluation {
         if !schema.has_rules || causes.is_full() || (value.is_null() && schema.nullable) {
             return;
         }
-        for rule in &schema.rules {
+        for rule in &schema.constraints().rules {
             let applies = match (rule.is_transition, old) {
                 (true, None) => rule.optional_old_self,
                 (true, Some(_)) => true,

@@ -106,12 +106,12 @@ impl Schema {
 
     fn default_members(&self, members: &mut Map<String, Value>, left: &mut usize) -> bool {
         let mut filled = false;
-        for (name, schema) in &self.properties {
+        for (name, schema) in self.properties.iter() {
             if let Some(default) = &schema.default
                 && !members.contains_key(name)
                 && take(left, name.len() + size(default))
             {
-                members.insert(name.clone(), default.clone());
+                members.insert(name.to_owned(), (**default).clone());
                 filled = true;
             }
         }
@@ -126,7 +126,7 @@ impl Schema {
             .filter(|_| self.is_disallowed_null(value));
         let default = default.filter(|default| take(left, size(default)));
         if let Some(default) = default {
-            *value = default.clone();
+            *value = (**default).clone();
         }
         default.is_some()
     }

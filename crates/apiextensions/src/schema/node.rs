@@ -1,13 +1,12 @@
 //! A compiled structural schema: a tree of nodes, one for each value that the schema describes.
 
-use std::collections::BTreeMap;
-
 use regex::Regex;
 use serde_json::Value;
 
 use super::rule::Rule;
 
-/// One node of a schema.
+/// One node of a schema. Definitions have tens of thousands of nodes, most of which only have a type: what is rare is
+/// behind a pointer.
 #[derive(Debug, Default)]
 pub(crate) struct Schema {
     pub(super) kind: Option<Kind>,
@@ -18,14 +17,30 @@ pub(crate) struct Schema {
     pub(super) preserve: bool,
     /// `x-kubernetes-embedded-resource`
     pub(super) embedded: bool,
-    pub(super) properties: BTreeMap<String, Schema>,
+    /// True if this node or a node below has a rule.
+    pub(super) has_rules: bool,
+    /// True if unknown members are preserved here and below: `preserveUnknownFields` of old definitions, which only
+    /// other programs can have stored.
+    pub(super) preserves_all: bool,
+    pub(super) properties: Properties,
     pub(super) additional: Option<Additional>,
     pub(super) items: Option<Box<Schema>>,
-    pub(super) default: Option<Value>,
+    pub(super) default: Option<Box<Value>>,
+    pub(super) format: Box<str>,
+    /// `None` if the node has no constraints.
+    pub(super) constraints: Option<Box<Constraints>>,
+}
+
+/// The properties of a node, sorted by name.
+#[derive(Debug, Default)]
+pub(super) struct Properties(Box<[(Box<str>, Schema)]>);
+
+/// What a node requires of a value besides its type.
+#[derive(Debug)]
+pub(super) struct Constraints {
     pub(super) list: ListType,
     pub(super) required: Vec<String>,
     pub(super) choices: Vec<Value>,
-    pub(super) format: String,
     pub(super) pattern: Option<Pattern>,
     pub(super) minimum: Option<NumberLimit>,
     pub(super) maximum: Option<NumberLimit>,
@@ -37,12 +52,10 @@ pub(crate) struct Schema {
     pub(super) one_of: Vec<Schema>,
     pub(super) not: Option<Box<Schema>>,
     pub(super) rules: Vec<Rule>,
-    /// True if this node or a node below has a rule.
-    pub(super) has_rules: bool,
-    /// True if unknown members are preserved here and below: `preserveUnknownFields` of old definitions, which only
-    /// other programs can have stored.
-    pub(super) preserves_all: bool,
 }
+
+/// The constraints of a node that has none.
+static UNCONSTRAINED: Constraints = Constraints::NONE;
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +77,8 @@ pub(super) enum Additional {
 }
 
 /// The type of a list, which determines how its items are identified.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum ListType {
-    #[default]
     Atomic,
     Set,
     Map(Vec<String>),
@@ -89,7 +101,7 @@ pub(super) struct NumberLimit {
 }
 
 /// The minimum and maximum lengths.
-#[derive(Debug, Default)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Lengths {
     pub(super) length: (Option<u64>, Option<u64>),
     pub(super) items: (Option<u64>, Option<u64>),
@@ -121,7 +133,96 @@ impl Kind {
     }
 }
 
+impl FromIterator<(Box<str>, Schema)> for Properties {
+    fn from_iter<I: IntoIterator<Item = (Box<str>, Schema)>>(properties: I) -> Self {
+        let mut all: Box<[_]> = properties.into_iter().collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Self(all)
+    }
+}
+
+impl Properties {
+    /// Returns the schema of a property.
+    pub(super) fn get(&self, name: &str) -> Option<&Schema> {
+        let found = self
+            .0
+            .binary_search_by(|(property, _)| (**property).cmp(name));
+        found.ok().map(|at| &self.0[at].1)
+    }
+
+    /// Returns the properties in the order of their names.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Schema)> {
+        self.0.iter().map(|(name, schema)| (&**name, schema))
+    }
+}
+
+impl Constraints {
+    const NONE: Self = Self {
+        list: ListType::Atomic,
+        required: Vec::new(),
+        choices: Vec::new(),
+        pattern: None,
+        minimum: None,
+        maximum: None,
+        multiple_of: None,
+        lengths: Lengths::NONE,
+        unique_items: false,
+        all_of: Vec::new(),
+        any_of: Vec::new(),
+        one_of: Vec::new(),
+        not: None,
+        rules: Vec::new(),
+    };
+
+    /// Returns true if every value meets the constraints.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self {
+            list,
+            required,
+            choices,
+            pattern,
+            minimum,
+            maximum,
+            multiple_of,
+            lengths,
+            unique_items,
+            all_of,
+            any_of,
+            one_of,
+            not,
+            rules,
+        } = self;
+        *list == ListType::Atomic
+            && required.is_empty()
+            && choices.is_empty()
+            && pattern.is_none()
+            && minimum.is_none()
+            && maximum.is_none()
+            && multiple_of.is_none()
+            && *lengths == Lengths::NONE
+            && !unique_items
+            && [all_of, any_of, one_of]
+                .iter()
+                .all(|schemas| schemas.is_empty())
+            && not.is_none()
+            && rules.is_empty()
+    }
+}
+
+impl Lengths {
+    const NONE: Self = Self {
+        length: (None, None),
+        items: (None, None),
+        properties: (None, None),
+    };
+}
+
 impl Schema {
+    /// Returns what the node requires of a value besides its type.
+    pub(super) fn constraints(&self) -> &Constraints {
+        self.constraints.as_deref().unwrap_or(&UNCONSTRAINED)
+    }
+
     /// Returns the schema with `preserveUnknownFields`.
     pub(crate) fn preserving_unknown_fields(self) -> Self {
         Self {
@@ -151,7 +252,7 @@ impl Schema {
 
     /// Returns the identity of an item of this list; `None` for an atomic list.
     pub(super) fn key(&self, item: &Value) -> Option<Value> {
-        match &self.list {
+        match &self.constraints().list {
             ListType::Atomic => None,
             ListType::Set => Some(item.clone()),
             ListType::Map(keys) => {

@@ -14,7 +14,7 @@ pub(super) struct OldItems<'a> {
 
 impl<'a> OldItems<'a> {
     pub(super) fn new(schema: &'a Schema, old: Option<&'a Vec<Value>>) -> Self {
-        let by_key = match schema.list {
+        let by_key = match schema.constraints().list {
             ListType::Map(_) => old
                 .into_iter()
                 .flatten()

@@ -154,14 +154,20 @@ impl Walk {
     }
 
     fn choices(&self, schema: &Schema, value: &Value, causes: &mut Causes) {
-        if schema.choices.is_empty() || schema.choices.iter().any(|choice| same(choice, value)) {
+        if schema.constraints().choices.is_empty()
+            || schema
+                .constraints()
+                .choices
+                .iter()
+                .any(|choice| same(choice, value))
+        {
             return;
         }
         let quoted = |choice: &Value| match choice {
             Value::String(text) => format!("{text:?}"),
             other => format!("{:?}", other.to_string()),
         };
-        let choices: Vec<String> = schema.choices.iter().map(quoted).collect();
+        let choices: Vec<String> = schema.constraints().choices.iter().map(quoted).collect();
         let choices = choices.join(", ");
         let message = format!("Unsupported value: {value}: supported values: {choices}");
         causes.push(cause("FieldValueNotSupported", &self.path, message));
@@ -169,7 +175,7 @@ impl Walk {
 
     fn text(&mut self, schema: &Schema, text: &str, causes: &mut Causes) {
         let value = || Value::from(text);
-        if let (min, max) = schema.lengths.length
+        if let (min, max) = schema.constraints().lengths.length
             && (min.is_some() || max.is_some())
         {
             let length = text.chars().count() as u64;
@@ -185,7 +191,7 @@ impl Walk {
                 );
             }
         }
-        if let Some(pattern) = &schema.pattern {
+        if let Some(pattern) = &schema.constraints().pattern {
             let matches = pattern
                 .regex
                 .as_ref()
@@ -207,7 +213,7 @@ impl Walk {
 
     fn number(&self, schema: &Schema, number: Option<f64>, value: &Value, causes: &mut Causes) {
         let Some(number) = number else { return };
-        if let Some(NumberLimit { at, exclusive }) = schema.minimum
+        if let Some(NumberLimit { at, exclusive }) = schema.constraints().minimum
             && (number < at || (exclusive && number <= at))
         {
             let or_equal = if exclusive { "" } else { " or equal to" };
@@ -217,7 +223,7 @@ impl Walk {
                 causes,
             );
         }
-        if let Some(NumberLimit { at, exclusive }) = schema.maximum
+        if let Some(NumberLimit { at, exclusive }) = schema.constraints().maximum
             && (number > at || (exclusive && number >= at))
         {
             let or_equal = if exclusive { "" } else { " or equal to" };
@@ -227,7 +233,7 @@ impl Walk {
                 causes,
             );
         }
-        if let Some(of) = schema.multiple_of
+        if let Some(of) = schema.constraints().multiple_of
             && (number / of).fract() != 0.0
         {
             self.add_invalid(value, &format!("should be a multiple of {of}"), causes);
@@ -241,7 +247,7 @@ impl Walk {
     }
 
     fn list(&mut self, schema: &Schema, items: &[Value], old: Option<&Value>, causes: &mut Causes) {
-        let (min, max) = schema.lengths.items;
+        let (min, max) = schema.constraints().lengths.items;
         let count = items.len();
         if let Some(max) = max.filter(|max| count as u64 > *max) {
             self.too_many(count, max, causes);
@@ -269,9 +275,9 @@ impl Walk {
     }
 
     fn duplicates(&mut self, schema: &Schema, items: &[Value], causes: &mut Causes) {
-        if schema.list == ListType::Atomic {
+        if schema.constraints().list == ListType::Atomic {
             let mut seen = HashSet::with_capacity(items.len());
-            if schema.unique_items && !items.iter().all(|item| seen.insert(item)) {
+            if schema.constraints().unique_items && !items.iter().all(|item| seen.insert(item)) {
                 self.add_invalid(
                     &Value::Array(items.to_vec()),
                     "shouldn't contain duplicates",
@@ -297,7 +303,7 @@ impl Walk {
         let Some(members) = value.as_object() else {
             return;
         };
-        let (min, max) = schema.lengths.properties;
+        let (min, max) = schema.constraints().lengths.properties;
         let count = members.len();
         if let Some(max) = max.filter(|max| count as u64 > *max) {
             self.too_many(count, max, causes);
@@ -307,6 +313,7 @@ impl Walk {
             self.add_invalid(value, &why, causes);
         }
         for name in schema
+            .constraints()
             .required
             .iter()
             .filter(|name| !members.contains_key(*name))
@@ -350,7 +357,8 @@ impl Walk {
         let path = self.path.clone();
         let whole = |what: &str| invalid("<nil>", &json!(""), &format!("{path:?} {what}"));
         let mut unmet = 0;
-        for part in &schema.all_of {
+        let constraints = schema.constraints();
+        for part in &constraints.all_of {
             let found = self.attempt(part, value, old);
             unmet += usize::from(!found.is_empty());
             found.into_iter().for_each(|cause| causes.push(cause));
@@ -358,15 +366,15 @@ impl Walk {
         if unmet > 0 {
             causes.push(whole("must validate all the schemas (allOf)"));
         }
-        if !schema.any_of.is_empty() {
-            let (valid, best) = self.best_of(&schema.any_of, value, old);
+        if !constraints.any_of.is_empty() {
+            let (valid, best) = self.best_of(&constraints.any_of, value, old);
             if valid == 0 {
                 causes.push(whole("must validate at least one schema (anyOf)"));
                 best.into_iter().for_each(|cause| causes.push(cause));
             }
         }
-        if !schema.one_of.is_empty() {
-            let (valid, best) = self.best_of(&schema.one_of, value, old);
+        if !constraints.one_of.is_empty() {
+            let (valid, best) = self.best_of(&constraints.one_of, value, old);
             if valid != 1 {
                 let found = match valid {
                     0 => "Found none valid".to_owned(),
@@ -377,7 +385,7 @@ impl Walk {
                 best.into_iter().for_each(|cause| causes.push(cause));
             }
         }
-        if let Some(not) = &schema.not
+        if let Some(not) = &constraints.not
             && self.attempt(not, value, None).is_empty()
         {
             causes.push(whole("must not validate the schema (not)"));
