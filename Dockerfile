@@ -1,4 +1,5 @@
-# The image of the watchet server, as docker-compose.yml builds it.
+# The image of the watchet server, as docker-compose.yml builds it. The image of Rust has the C compiler and make that jemalloc and
+# AWS-LC need.
 FROM rust:1.95-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1 AS build
 WORKDIR /src
 COPY . .

@@ -1,5 +1,5 @@
 //! Finds out which commit is built, for `/version`: what the builder says in `WATCHET_GIT_COMMIT`, else what a
-//! package of the crate or git says. A build of neither has an empty one.
+//! package of the crate or git says. A build of neither has an empty one. Also compiles the configuration of jemalloc.
 #![allow(
     clippy::print_stdout,
     reason = "cargo reads what a build script prints"
@@ -27,6 +27,20 @@ fn main() {
         .filter(|commit| is_commit(commit))
         .unwrap_or_default();
     println!("cargo::rustc-env=WATCHET_GIT_COMMIT={commit}");
+    #[cfg(feature = "jemalloc")]
+    link_malloc_conf();
+}
+
+/// Links the configuration of jemalloc into the program. The build script of jemalloc would read it from the environment, which
+/// `cargo install` does not set.
+#[cfg(feature = "jemalloc")]
+fn link_malloc_conf() {
+    const SOURCE: &str = "src/malloc_conf.c";
+    println!("cargo::rerun-if-changed={SOURCE}");
+    // An object and not a library: the linker would not search a library for a symbol that jemalloc defines weakly.
+    for object in cc::Build::new().file(SOURCE).compile_intermediates() {
+        println!("cargo::rustc-link-arg-bins={}", object.display());
+    }
 }
 
 fn git(arguments: &[&str]) -> Option<String> {

@@ -1,0 +1,7 @@
+/* The configuration of jemalloc, which reads this symbol when the process starts; MALLOC_CONF in the environment has
+ * precedence, under the name _RJEM_MALLOC_CONF.
+ *
+ * Freed pages return to the operating system within about a second, by a thread of jemalloc. A write of a large object moves
+ * between threads, each of which has an arena: with the default of ten seconds, each arena grows to the size of the
+ * largest write. */
+const char *_rjem_malloc_conf = "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0";
