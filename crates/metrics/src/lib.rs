@@ -18,6 +18,7 @@ mod process;
 mod request;
 mod resource;
 mod table;
+mod task;
 mod value;
 mod work_queue;
 
@@ -42,6 +43,7 @@ pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, Watc
 pub use resource::{
     CacheState, CacheStats, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
 };
+pub use task::TaskMetrics;
 pub use value::{Counter, Gauge, GaugeGuard, Histogram};
 pub use work_queue::{Processing, WorkQueueMetrics, write as write_work_queues};
 
@@ -61,6 +63,7 @@ pub struct Metrics {
     authorization: AuthorizationMetrics,
     encryption: EncryptionMetrics,
     flow_control: Arc<FlowControlMetrics>,
+    tasks: Arc<TaskMetrics>,
     /// By group and plural name. The modules that record metrics own them; a render removes the entries without an owner.
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
@@ -81,6 +84,7 @@ impl Metrics {
             authorization: AuthorizationMetrics::default(),
             encryption: EncryptionMetrics::default(),
             flow_control: Arc::default(),
+            tasks: Arc::default(),
             resources: Mutex::default(),
             lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
             storage_bytes: Mutex::default(),
@@ -117,6 +121,11 @@ impl Metrics {
     /// Returns the metrics of API Priority and Fairness.
     pub fn flow_control(&self) -> &Arc<FlowControlMetrics> {
         &self.flow_control
+    }
+
+    /// Returns the metrics of asynchronous tasks.
+    pub fn tasks(&self) -> &Arc<TaskMetrics> {
+        &self.tasks
     }
 
     /// Returns the histogram of keys per lease, for storage with leases.
@@ -175,6 +184,7 @@ impl Metrics {
         self.authorization.write(&mut out);
         self.encryption.write(&mut out);
         self.flow_control.write(&mut out);
+        self.tasks.write(&mut out);
         let mut family = out.family(
             "etcd_lease_object_counts",
             Kind::Histogram,

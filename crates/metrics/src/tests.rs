@@ -120,6 +120,8 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     webhook.match_condition_seconds.observe_duration(second);
     webhook.match_condition_errors.inc();
     webhook.match_condition_exclusions.inc();
+    metrics.tasks().observe_poll("short", second / 1000);
+    metrics.tasks().observe_poll("long", second);
     let sweeper = metrics.work_queue("sweeper");
     sweeper.adds.add(5);
     let work = sweeper.begin(tokio::time::Instant::now());

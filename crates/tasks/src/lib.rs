@@ -2,12 +2,14 @@
 //! draining a group waits for its tasks, and a panic is reported to the group.
 
 mod blocking_polls;
+mod coarse_clock;
 mod poll_on_wake;
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
+use watchet_metrics::TaskMetrics;
 
 pub use poll_on_wake::{PollOnWake, WakeFlag};
 
@@ -67,6 +70,8 @@ struct GroupState {
     running: Mutex<BTreeMap<&'static str, usize>>,
     /// The first task that panicked.
     failed: watch::Sender<Option<TaskFailed>>,
+    /// Records long polls; `None` outside of a server.
+    metrics: Option<Arc<TaskMetrics>>,
 }
 
 /// Runs hyper's connection futures as tasks of the group.
@@ -86,6 +91,18 @@ impl Tasks {
     /// Returns an empty group.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns an empty group that records long polls of its tasks in `metrics`.
+    pub fn with_metrics(metrics: &Arc<TaskMetrics>) -> Self {
+        let state = GroupState {
+            metrics: Some(metrics.clone()),
+            ..GroupState::default()
+        };
+        Self {
+            state: Arc::new(state),
+            ..Self::default()
+        }
     }
 
     /// Returns a subgroup that can be cancelled by itself and is cancelled and drained with its
@@ -116,7 +133,17 @@ impl Tasks {
         let task = async move {
             // Unwind safety: the state of a panicked future is observed only by tasks that learn of
             // the failure from `failed`.
-            let result = AssertUnwindSafe(future).catch_unwind().await;
+            let mut future = pin!(AssertUnwindSafe(future).catch_unwind());
+            let result = poll_fn(|cx| match &running.state.metrics {
+                Some(metrics) => {
+                    let began = coarse_clock::now();
+                    let polled = future.as_mut().poll(cx);
+                    metrics.observe_poll(name, coarse_clock::now().saturating_sub(began));
+                    polled
+                }
+                None => future.as_mut().poll(cx),
+            });
+            let result = result.await;
             running.ended_with(result)
         };
         tokio::spawn(self.tracker.track_future(task.instrument(span)))
@@ -255,6 +282,30 @@ mod tests {
         });
         tasks.drain(Duration::from_secs(1)).await.unwrap();
         assert!(ended.load(Ordering::SeqCst));
+    }
+
+    #[tokio::test]
+    async fn long_polls_are_recorded_by_task() {
+        let metrics = watchet_metrics::Metrics::new();
+        let tasks = Tasks::with_metrics(metrics.tasks());
+        let blocks = async { std::thread::sleep(Duration::from_millis(120)) };
+        let waits = async { tokio::time::sleep(Duration::from_millis(120)).await };
+        let aside =
+            tasks.spawn_blocking("aside", || std::thread::sleep(Duration::from_millis(120)));
+        let tasks = [
+            tasks.child().spawn("blocks", blocks),
+            tasks.spawn("waits", waits),
+            aside,
+        ];
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let text = metrics.render(watchet_metrics::Format::Prometheus);
+        let name = "watchet_task_long_poll_duration_seconds";
+        let has = |sample: &str| text.contains(&format!("{name}{sample}"));
+        assert!(has("_count{task=\"blocks\"} 1\n"), "{text}");
+        assert!(has("_bucket{task=\"blocks\",le=\"0.1\"} 0\n"), "{text}");
+        assert!(!text.contains("waits") && !text.contains("aside"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -198,7 +198,8 @@ impl Server {
             &pki.service_account_key,
             &pki_dir,
         )?;
-        let authentication = Tasks::new();
+        let metrics = Metrics::new();
+        let authentication = Tasks::with_metrics(metrics.tasks());
         // If a later step fails, they end.
         let authentication_guard = authentication.token().drop_guard();
         let anonymous = material.authentication.anonymous();

@@ -60,8 +60,10 @@ impl Server {
 
     /// As [`Self::spawn`]; also returns the router of the ports, for use without a connection.
     pub(in crate::server) fn spawn_with_router(self) -> (Running, axum::Router) {
-        let (ports, connections) = (Tasks::new(), Tasks::new());
-        let (caches, storage_tasks) = (Tasks::new(), Tasks::new());
+        let group = || Tasks::with_metrics(self.metrics.tasks());
+        let (ports, connections) = (group(), group());
+        let (caches, storage_tasks) = (group(), group());
+        let controllers = group();
         let storage = self.storage;
         let maintained = Arc::clone(&storage);
         let until = storage_tasks.token();
@@ -122,7 +124,6 @@ impl Server {
             });
         }
         reload::start(self.reloads, &caches);
-        let controllers = Tasks::new();
         let quotas: Arc<dyn controllers::QuotaCounter> =
             Arc::new(BuiltinQuotas::new(Arc::clone(&registry)));
         let launcher = controllers::Launcher {
