@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use futures::future::join_all;
+use futures::future::{join_all, select};
 use http::Method;
-use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 
-use crate::harness::{PATIENCE, Protocol, Reply, Server, Webhook, request};
+use crate::harness::usage::{LongPolls, kib, reset_peak_kib, wait_until_idle};
+use crate::harness::{PATIENCE, Protocol, Reply, Server, Webhook};
 
 /// The maximum memory that a body may add to the process.
 const ADDED_KIB_MAX: u64 = 128 << 10;
@@ -20,12 +20,18 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const REVISIONS: &str = "/apis/apps/v1/namespaces/default/controllerrevisions";
 
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 const POD: &str = r#"{"metadata":{"name":"a"},"spec":{"containers":["#;
 const REVISION: &str = r#"{"metadata":{"name":"a"},"revision":1,"data":{"a":["#;
@@ -72,48 +78,39 @@ fn protobuf_pod() -> Vec<u8> {
     [b"k8s\0".to_vec(), field(1, &types), field(2, &pod)].concat()
 }
 
+/// A request with a body: its method, path and content type.
+type Target<'a> = (Method, &'a str, &'a str);
+
 /// Sends a body to a new server, and checks the code of the response and the added memory.
-async fn check(
-    what: &str,
-    (method, path, content_type): (Method, &str, &str),
-    body: Vec<u8>,
-    code: u16,
-) {
+async fn check(what: &str, target: Target<'_>, body: Vec<u8>, code: u16) {
     let server = Server::start(&[]).await;
     let mut wire = server.plain(Protocol::Http1).await;
     let map = r#"{"metadata": {"name": "base"}}"#;
     let created = wire.send(Method::POST, MAPS, &[], map).await;
     assert_eq!(created.status, 201);
-    let before = peak_kib(&server);
-    let length = body.len();
-    let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
-    let hostile = request(
-        method,
-        path,
-        &[("content-type", content_type)],
-        body.boxed(),
-    );
-    let response = wire.open(hostile).await.expect("a response");
-    let status = response.status();
-    let text = response.into_body().collect().await.expect("a body");
-    let added = peak_kib(&server) - before;
-    println!("{what}: {length} bytes, {status}, {} MiB more", added >> 10);
-    assert_eq!(status, code, "{what}: {:?}", text.to_bytes());
-    assert!(added <= ADDED_KIB_MAX, "{what}: {added} KiB");
-    let mut other = server.plain(Protocol::Http1).await;
-    assert_eq!(other.get("/healthz").await.status, 200);
+    check_on(&server, what, target, body, code).await;
     server.stop().await;
 }
 
-/// Returns the peak memory of the process in KiB.
-fn peak_kib(server: &Server) -> u64 {
-    let path = format!("/proc/{}/status", server.pid());
-    let status = std::fs::read_to_string(path).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    number
-        .and_then(|n| n.parse().ok())
-        .expect("a number of KiB")
+/// Sends a body, and checks the code of the response, the added memory, and that no poll held an async worker for long.
+async fn check_on(server: &Server, what: &str, target: Target<'_>, body: Vec<u8>, code: u16) {
+    let mut wire = server.plain(Protocol::Http1).await;
+    let before = reset_peak_kib(server);
+    let length = body.len();
+    let (method, path, content_type) = target;
+    let headers = [("content-type", content_type)];
+    let response = wire.send_bytes(method, path, &headers, body).await;
+    let (status, text) = (response.status, response.text());
+    assert_eq!(status, code, "{what}: {}", &text[..text.len().min(500)]);
+    wait_until_idle(server).await;
+    let added = kib(server, "VmHWM").saturating_sub(before);
+    let polls = LongPolls::scrape(server).await;
+    println!(
+        "{what}: {length} bytes, {status}, {} MiB more, {polls}",
+        added >> 10
+    );
+    assert!(added <= ADDED_KIB_MAX, "{what}: {added} KiB");
+    polls.check();
 }
 
 fn empty(_: usize) -> String {
@@ -175,6 +172,141 @@ async fn patches_stay_within_the_memory() {
     check("apply", (Method::PATCH, &pod, APPLY), applied, 413).await;
     let options = full(r#"{"preconditions":{"a":["#, empty, "]}}");
     check("options", (Method::DELETE, &base, JSON), options, 413).await;
+}
+
+/// Returns a definition of `widgets` whose objects have these properties, in JSON.
+fn definition(properties: &str) -> Vec<u8> {
+    let text = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{PROPERTIES}}}}]}}"#;
+    text.replace("PROPERTIES", properties).into_bytes()
+}
+
+/// Returns `count` properties of a schema.
+fn properties(count: usize) -> String {
+    let property = |n: usize| format!(r#""p{n:05}":{{"type":"string"}}"#);
+    (0..count).map(property).collect::<Vec<_>>().join(",")
+}
+
+/// The definition of 50,000 properties took 331 MiB, and the label 417: several copies of the definition were in memory at
+/// the same time, and the allocator returned none of it.
+#[tokio::test]
+async fn definitions_of_many_properties_stay_within_the_memory() {
+    let server = Server::start(&[]).await;
+    let create = (Method::POST, DEFINITIONS, JSON);
+    let wide = definition(&properties(50_000));
+    check_on(&server, "definition", create, wide, 201).await;
+    let own = format!("{DEFINITIONS}/widgets.example.com");
+    let label = br#"{"metadata":{"labels":{"a":"b"}}}"#.to_vec();
+    let patch = (Method::PATCH, own.as_str(), MERGE_PATCH);
+    check_on(&server, "its label", patch, label, 200).await;
+    server.stop().await;
+
+    let applied = format!("{DEFINITIONS}/widgets.example.com?fieldManager=m");
+    let apply = (Method::PATCH, applied.as_str(), APPLY);
+    check(
+        "applied definition",
+        apply,
+        definition(&properties(20_000)),
+        201,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn custom_resources_stay_within_the_memory() {
+    let server = Server::start(&[]).await;
+    let schema = r#""spec":{"type":"object","properties":{"items":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string"}}}}}}"#;
+    let create = (Method::POST, DEFINITIONS, JSON);
+    check_on(&server, "definition", create, definition(schema), 201).await;
+    let start = |name: &str, list: &str| {
+        format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Widget","metadata":{{"name":"{name}"}},"spec":{{"{list}":["#
+        )
+    };
+    let create = (Method::POST, WIDGETS, JSON);
+    let items = filled(&start("a", "items"), 55_000, named, "]}}");
+    check_on(&server, "items", create.clone(), items, 201).await;
+    let unknown = filled(&start("b", "unknown"), 55_000, named, "]}}");
+    check_on(&server, "unknown items", create.clone(), unknown, 201).await;
+    let number = |_| r#"{"name":1}"#.to_owned();
+    let invalid = filled(&start("c", "items"), 55_000, number, "]}}");
+    check_on(&server, "invalid items", create, invalid, 422).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn wide_objects_stay_within_the_memory() {
+    let key = |n: usize| format!(r#""{n:x}":"""#);
+    let create = |path| (Method::POST, path, JSON);
+    let text = |n: usize| format!(r#""{n:x}":"{}""#, "x".repeat(100));
+    check("texts", create(MAPS), full(MAP, text, "}}"), 422).await;
+    let secret = full(r#"{"metadata":{"name":"a"},"stringData":{"#, key, "}}");
+    check("secret", create(SECRETS), secret, 413).await;
+    let labels = full(r#"{"metadata":{"name":"a","labels":{"#, key, "}}}");
+    check("labels", create(MAPS), labels, 413).await;
+    let rule = |n: usize| format!(r#"{{"verbs":["get"],"apiGroups":[""],"resources":["a{n:x}"]}}"#);
+    let role = filled(r#"{"metadata":{"name":"a"},"rules":["#, 100_000, rule, "]}");
+    check("rules", create(ROLES), role, 413).await;
+    let start = r#"{"metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"b","env":["#;
+    let variables = filled(
+        start,
+        40_000,
+        |n| format!(r#"{{"name":"E{n:x}"}}"#),
+        "]}]}}",
+    );
+    check("variables", create(PODS), variables, 201).await;
+    let base = format!("{MAPS}/base");
+    let strategic = filled(r#"{"data":{"#, 60_000, key, "}}");
+    check(
+        "strategic",
+        (Method::PATCH, &base, STRATEGIC),
+        strategic,
+        200,
+    )
+    .await;
+}
+
+/// Other clients are served while the server processes sixteen bodies.
+#[tokio::test]
+async fn sixteen_bodies_at_once_do_not_delay_others() {
+    let server = Server::start(&[]).await;
+    let map = |n: usize| {
+        let start = format!(r#"{{"metadata":{{"name":"map-{n}"}},"data":{{"#);
+        filled(&start, 50_000, |n| format!(r#""{n:x}":"""#), "}}")
+    };
+    let bodies: Vec<(&str, Vec<u8>)> = (0..16)
+        .map(|n| match n % 4 {
+            0 => (MAPS, map(n)),
+            1 => (PODS, filled(POD, 55_000, named, "]}}")),
+            2 => (PODS, full(POD, empty, "]}}")),
+            _ => (DEFINITIONS, definition(&properties(5_000))),
+        })
+        .collect();
+    let send = bodies.into_iter().map(async |(path, body)| {
+        let mut wire = server.plain(Protocol::Http1).await;
+        let headers = [("content-type", JSON)];
+        let response = wire.send_bytes(Method::POST, path, &headers, body).await;
+        assert!(response.status.as_u16() < 500, "{}", response.text());
+    });
+    let mut times = Vec::new();
+    let probe = async {
+        loop {
+            let began = Instant::now();
+            let mut wire = server.plain(Protocol::Http1).await;
+            assert_eq!(wire.get("/healthz").await.status, 200);
+            times.push(began.elapsed());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let probe: std::pin::Pin<Box<dyn Future<Output = ()>>> = Box::pin(probe);
+    drop(select(Box::pin(join_all(send)), probe).await);
+    times.sort_unstable();
+    let p99 = times[times.len() * 99 / 100];
+    let polls = LongPolls::scrape(&server).await;
+    println!("{} probes, p99 {p99:?}, {polls}", times.len());
+    // The goal is 250 ms for an optimized build on a machine that does nothing else.
+    assert!(p99 <= Duration::from_millis(2500), "{p99:?}");
+    polls.check();
+    server.stop().await;
 }
 
 /// What a conversion webhook may respond with: more than it was asked for, or what no parser accepts.
@@ -267,7 +399,7 @@ async fn conversion_webhooks_cannot_exhaust_the_memory() {
     let converted = "/apis/example.com/v2/namespaces/default/gadgets/a";
     for (number, (what, body)) in hostile_conversions("\"\"").into_iter().enumerate() {
         turn.store(number, Ordering::SeqCst);
-        let before = peak_kib(&server);
+        let before = reset_peak_kib(&server);
         let mut readers = Vec::new();
         for _ in 0..4 {
             readers.push(server.plain(Protocol::Http1).await);
@@ -276,7 +408,7 @@ async fn conversion_webhooks_cannot_exhaust_the_memory() {
         for read in reads.await {
             assert_eq!(read.status, 500, "{what}: {}", read.text());
         }
-        let added = peak_kib(&server) - before;
+        let added = kib(&server, "VmHWM").saturating_sub(before);
         println!("{what}: {} bytes, {} MiB more", body.len(), added >> 10);
         assert!(added <= ADDED_KIB_MAX, "{what}: {added} KiB");
         assert_eq!(wire.get("/healthz").await.status, 200);

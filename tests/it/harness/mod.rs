@@ -4,6 +4,7 @@ mod both;
 mod kubectl;
 mod open_watch;
 mod proxy;
+pub(crate) mod usage;
 mod webhook;
 mod wire;
 
