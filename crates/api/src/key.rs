@@ -137,6 +137,12 @@ impl StorageKey {
     }
 }
 
+impl Borrow<str> for StorageKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for StorageKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

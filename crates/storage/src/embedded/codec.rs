@@ -21,13 +21,15 @@ pub(super) struct Record<'a> {
     pub(super) expires_ms: u64,
 }
 
-const RECORD_FIXED_LEN: usize = CRC_LEN + 1 + 8 + 8 + 8 + 4;
+/// The length of a record without its key and value.
+pub(super) const RECORD_FIXED_LEN: usize = CRC_LEN + 1 + 8 + 8 + 8 + 4;
 
 impl<'a> Record<'a> {
-    /// Returns the bytes of this record at `revision`.
-    pub(super) fn encode(&self, revision: u64) -> Vec<u8> {
+    /// Appends this record, at `revision`, to `bytes`.
+    pub(super) fn encode(&self, revision: u64, bytes: &mut Vec<u8>) {
         let value = self.value.unwrap_or_default();
-        let mut bytes = Vec::with_capacity(RECORD_FIXED_LEN + self.key.len() + value.len());
+        let start = bytes.len();
+        bytes.reserve(RECORD_FIXED_LEN + self.key.len() + value.len());
         bytes.extend([0; CRC_LEN]);
         bytes.push(if self.value.is_some() { LIVE } else { 0 });
         bytes.extend(self.created.to_le_bytes());
@@ -38,8 +40,7 @@ impl<'a> Record<'a> {
         bytes.extend(key_len.to_le_bytes());
         bytes.extend(self.key.as_bytes());
         bytes.extend(value);
-        seal(&mut bytes, &revision.to_le_bytes());
-        bytes
+        seal(&mut bytes[start..], &revision.to_le_bytes());
     }
 
     /// Decodes the record stored at `revision`.
@@ -69,6 +70,16 @@ impl<'a> Record<'a> {
         })
     }
 
+    /// Returns the head of the key, if this record, at `revision`, is its last.
+    pub(super) fn head(&self, revision: u64) -> Head {
+        Head {
+            modified: revision,
+            created: self.created,
+            expires_ms: self.expires_ms,
+            live: self.value.is_some(),
+        }
+    }
+
     /// Returns true if this record creates its key.
     pub(super) fn is_create(&self, revision: u64) -> bool {
         self.created == revision
@@ -89,6 +100,11 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// Returns true if the key expires.
+    pub(super) fn expires(&self) -> bool {
+        self.live && self.expires_ms != 0
+    }
+
     /// Returns the bytes of this head of `key`.
     pub(super) fn encode(&self, key: &str) -> Vec<u8> {
         let mut bytes = vec![0; CRC_LEN];
@@ -171,7 +187,9 @@ mod tests {
                 previous: 6,
                 expires_ms: 9,
             };
-            let bytes = record.encode(7);
+            let mut bytes = b"before".to_vec();
+            record.encode(7, &mut bytes);
+            let bytes = bytes.split_off(6);
             assert_eq!(Record::decode(7, &bytes).unwrap(), record);
             assert!(
                 Record::decode(8, &bytes).is_err(),
@@ -201,7 +219,8 @@ mod tests {
             previous: 0,
             expires_ms: 0,
         };
-        let bytes = record.encode(3);
+        let mut bytes = Vec::new();
+        record.encode(3, &mut bytes);
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -1,49 +1,52 @@
-//! The data file: opens it (locked and verified), reads it in snapshots, and opens it again after a
-//! failure.
+//! The data of a store: the tables in the data file, and over them the layers with newer changes.
+//! Opens the file (locked and verified), replays the log, makes snapshots, and opens the file again
+//! after a failure.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase as _, StorageBackend};
+use redb::{Builder, Database, StorageBackend};
 
-use super::codec::decode_number;
 use super::error::{Fault, OpenError, catch_damage};
-use super::private_file::open_private;
+use super::layer::{FrozenLayer, Layer, Position};
+use super::open::{
+    check_revision, create, initialize, lock, make_directory, open_file, open_tables, replay,
+};
 use super::revision_file::RevisionFile;
-use super::snapshot::Snapshot;
-use super::tables::{self, FORMAT, FORMAT_VERSION, META};
+use super::snapshot::{Base, Snapshot};
+use super::state::State;
+use super::tables::Tables;
+use super::wal::{Frame, WAL_FILES, Wal};
 use crate::StorageError;
 
 /// The name of the data file in the data directory.
 pub const DATA_FILE: &str = "store.redb";
-const NEW_DATA_FILE: &str = "store.redb.new";
 /// The name of the file that stores the last durable revision.
 pub const REVISION_FILE: &str = "store.revision_file";
-const LOCK_FILE: &str = "store.lock";
 
 /// The database's page cache. It needs to hold only what a transaction writes and the inner pages
 /// on the path, since the watch cache holds the objects and the kernel caches the file. The default
 /// of 1 GiB would let the process grow by 1 GiB, and writes are no faster with 16 MiB.
-const PAGE_CACHE_BYTES: usize = 4 << 20;
+pub(super) const PAGE_CACHE_BYTES: usize = 4 << 20;
 
 /// Opens a failed database again.
 type Opener = Box<dyn Fn() -> Result<Database, OpenError> + Send + Sync>;
 
-/// The file of an open store.
+/// The data of an open store.
 pub(super) struct Data {
-    /// `None` while closed: after a failure until it is open again, and after shutdown.
+    /// `None` while closed: after a failure until it is open again, and after shutdown. Whoever uses
+    /// the database or a snapshot of it has a read lock.
     db: RwLock<Option<Database>>,
+    state: RwLock<State>,
     opener: Option<Opener>,
     /// The name of the file in errors.
     name: String,
     on_disk: bool,
-    /// `None` if the database is not in a file.
-    path: Option<PathBuf>,
-    /// The last revision that a client can have seen: the writer raises it after a commit, and so
-    /// does a reader before it returns.
-    newest: AtomicU64,
+    /// The data file and the files of the log; empty if the database is not in a file.
+    paths: Vec<PathBuf>,
+    revision_file: Mutex<Option<RevisionFile>>,
     /// Released after the file is closed.
     lock: Mutex<Option<File>>,
 }
@@ -55,8 +58,9 @@ impl std::fmt::Debug for Data {
 }
 
 impl Data {
-    /// Opens the store in `directory`; creates both if needed.
-    pub(super) fn open(directory: &Path) -> Result<(Self, Option<RevisionFile>), OpenError> {
+    /// Opens the store in `directory`; creates both if needed. Changes that are only in the log are
+    /// in the frozen layer.
+    pub(super) fn open(directory: &Path) -> Result<(Self, Wal), OpenError> {
         make_directory(directory).map_err(|error| OpenError::io(directory, error))?;
         let lock = lock(directory)?;
         let path = directory.join(DATA_FILE);
@@ -80,18 +84,55 @@ impl Data {
             (Some(0), _) => return Err(OpenError::corrupt(&path, "the file is empty")),
             (Some(_), _) => open_file(&path)?,
         };
+        let open_wal =
+            |position: Position| Wal::open(directory, position.sequence, position.revision + 1);
+        let (data, wal) = Self::recover(db, &path, open_wal)?;
+        check_revision(&path, data.state.read().position.revision, last_revision)?;
         let again = path.clone();
+        let wal_paths = WAL_FILES.map(|name| directory.join(name));
         let data = Self {
-            db: RwLock::new(Some(db)),
             opener: Some(Box::new(move || open_file(&again))),
-            name: path.display().to_string(),
-            on_disk: true,
-            path: Some(path.clone()),
-            newest: AtomicU64::default(),
+            paths: [path].into_iter().chain(wal_paths).collect(),
+            revision_file: Mutex::new(Some(revision_file)),
             lock: Mutex::new(Some(lock)),
+            ..data
         };
-        data.check(&path, last_revision)?;
-        Ok((data, Some(revision_file)))
+        Ok((data, wal))
+    }
+
+    /// Checks the tables in `db`, the database of the file `path`, and replays the log, which
+    /// `open_wal` opens after a position.
+    pub(super) fn recover(
+        db: Database,
+        path: &Path,
+        open_wal: impl FnOnce(Position) -> Result<(Wal, Vec<Frame>), OpenError>,
+    ) -> Result<(Self, Wal), OpenError> {
+        let base = open_tables(&db, path)?;
+        let position = base.numbers.position();
+        let (wal, frames) = open_wal(position)?;
+        let frozen =
+            replay(frames, position).map_err(|fault| OpenError::from_fault(path, fault))?;
+        let data = Self::new(db, path, State::new(base, frozen));
+        Ok((
+            Self {
+                on_disk: true,
+                ..data
+            },
+            wal,
+        ))
+    }
+
+    fn new(db: Database, path: &Path, state: State) -> Self {
+        Self {
+            db: RwLock::new(Some(db)),
+            state: RwLock::new(state),
+            opener: None,
+            name: path.display().to_string(),
+            on_disk: false,
+            paths: Vec::new(),
+            revision_file: Mutex::default(),
+            lock: Mutex::default(),
+        }
     }
 
     /// Creates a store in `backend`, which is in memory or simulates failures.
@@ -102,15 +143,8 @@ impl Data {
             .create_with_backend(backend)
             .map_err(|error| OpenError::from_fault(path, error.into()))?;
         initialize(&db).map_err(|fault| OpenError::from_fault(path, fault))?;
-        Ok(Self {
-            db: RwLock::new(Some(db)),
-            opener: None,
-            name: "memory".to_owned(),
-            on_disk: false,
-            path: None,
-            newest: AtomicU64::default(),
-            lock: Mutex::default(),
-        })
+        let base = open_tables(&db, path)?;
+        Ok(Self::new(db, path, State::new(base, None)))
     }
 
     /// Sets the function that opens the database after a failure.
@@ -121,17 +155,22 @@ impl Data {
         self
     }
 
-    /// Returns the size of the file in bytes.
+    /// Returns the size of the files in bytes; `None` without files.
     pub(super) fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
-        let metadata = self.path.as_ref().map(std::fs::metadata).transpose();
-        let metadata =
-            metadata.map_err(|error| StorageError::Failed(format!("{}: {error}", self.name)))?;
-        Ok(metadata.map(|file| file.len()))
+        let mut size = None;
+        for path in &self.paths {
+            let metadata = std::fs::metadata(path)
+                .map_err(|error| StorageError::Failed(format!("{}: {error}", path.display())))?;
+            *size.get_or_insert(0) += metadata.len();
+        }
+        Ok(size)
     }
 
     /// Closes the file and releases the directory once current reads have ended.
     pub(super) fn close(&self) {
-        *self.db.write() = None;
+        let mut db = self.db.write();
+        self.state.write().base = None;
+        *db = None;
         self.lock.lock().take();
     }
 
@@ -141,22 +180,23 @@ impl Data {
         let guard = self.db.try_read();
         match guard.as_ref().and_then(|db| db.as_ref()) {
             Some(db) => work(db),
-            None => {
-                let detail = format!(
-                    "{}: the store is closed, or is being opened again after a failure",
-                    self.name
-                );
-                Err(Fault::Storage(StorageError::Unavailable(detail)))
-            }
+            None => Err(self.closed()),
         }
     }
 
-    /// Opens the database again after a failure and returns its revision. The transaction that
-    /// failed may be in it or not.
+    fn closed(&self) -> Fault {
+        let detail = format!(
+            "{}: the store is closed, or is being opened again after a failure",
+            self.name
+        );
+        Fault::Storage(StorageError::Unavailable(detail))
+    }
+
+    /// Opens the database again after a failure. The transaction that failed may be in it or not.
     ///
     /// # Errors
     /// Returns an error if it cannot be opened, now or ever.
-    pub(super) fn reopen(&self) -> Result<u64, Fault> {
+    pub(super) fn reopen(&self) -> Result<(), Fault> {
         let opener = self
             .opener
             .as_ref()
@@ -165,15 +205,17 @@ impl Data {
         let mut db = self.db.write();
         catch_damage(|| {
             // The file must be closed first: only one handle may have it open.
+            self.state.write().base = None;
             *db = None;
             let opened = opener().map_err(|error| match error {
                 OpenError::Corrupt { detail, .. } => Fault::Damaged(detail),
                 error => Fault::Failed(error.to_string()),
             })?;
-            let snapshot = Snapshot::take(&opened)?;
-            snapshot.check_newest()?;
+            let base = Base::open(&opened)?;
+            base.check_newest()?;
+            self.state.write().rebase(base)?;
             *db = Some(opened);
-            Ok(snapshot.revision)
+            Ok(())
         })
     }
 
@@ -185,165 +227,141 @@ impl Data {
         &self,
         read: impl FnOnce(&Snapshot) -> Result<T, Fault>,
     ) -> Result<T, StorageError> {
-        let read = |db: &Database| {
-            let snapshot = Snapshot::take(db)?;
-            self.raise_newest(snapshot.revision);
-            read(&snapshot)
-        };
-        catch_damage(|| self.with(read)).map_err(|fault| fault.name_file(&self.name))
+        catch_damage(|| self.with_snapshot(|snapshot| read(&snapshot)))
+            .map_err(|fault| fault.name_file(&self.name))
     }
 
-    /// Returns the last revision without reading the tables.
+    /// Runs `work` on a snapshot of the current state, which must not outlive the call.
+    pub(super) fn with_snapshot<T>(
+        &self,
+        work: impl FnOnce(Snapshot) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        self.with(|_| {
+            let snapshot = self.state.read().snapshot();
+            work(snapshot.ok_or_else(|| self.closed())?)
+        })
+    }
+
+    /// Returns the last revision, which is the last that a client can have seen.
     ///
     /// # Errors
     /// As [`Self::read`], if the store is closed.
     pub(super) fn newest(&self) -> Result<u64, StorageError> {
-        self.with(|_| Ok(self.newest.load(Ordering::Acquire)))
+        self.with(|_| Ok(self.state.read().position.revision))
             .map_err(|fault| fault.name_file(&self.name))
     }
 
-    /// Records that clients can see revisions up to this one.
-    pub(super) fn raise_newest(&self, revision: u64) {
-        self.newest.fetch_max(revision, Ordering::AcqRel);
+    /// Makes a batch visible: `active` is the active layer with its changes, `position` is the
+    /// position after it. Only the writer calls it.
+    pub(super) fn publish(&self, active: Layer, position: Position) {
+        let mut state = self.state.write();
+        state.active = active;
+        state.position = position;
     }
 
-    /// Begins a write transaction. If `durable`, its commit returns once it is on disk.
-    pub(super) fn begin_write(&self, durable: bool) -> Result<redb::WriteTransaction, Fault> {
-        let mut txn = self.with(|db| Ok(db.begin_write()?))?;
-        if self.on_disk && durable {
+    /// Returns the memory use of the active layer in bytes.
+    pub(super) fn active_bytes(&self) -> usize {
+        self.state.read().active.bytes()
+    }
+
+    /// Returns true if a layer has changes, which the tables lack.
+    pub(super) fn has_changes(&self) -> bool {
+        self.state.read().has_changes()
+    }
+
+    /// Returns the ceiling on disk.
+    pub(super) fn ceiling(&self) -> u64 {
+        let state = self.state.read();
+        state.base.as_ref().map_or(0, |base| base.numbers.ceiling)
+    }
+
+    /// Returns true if compacted records wait to be deleted.
+    pub(super) fn is_collecting(&self) -> bool {
+        let state = self.state.read();
+        let numbers = state.base.as_ref().map(|base| base.numbers);
+        numbers.is_some_and(|numbers| numbers.collected < numbers.compacted)
+    }
+
+    /// Returns the frozen layer.
+    pub(super) fn frozen(&self) -> Option<Arc<FrozenLayer>> {
+        self.state.read().frozen.clone()
+    }
+
+    /// Returns true if the data is in files.
+    pub(super) fn is_on_disk(&self) -> bool {
+        self.on_disk
+    }
+
+    /// Makes the active layer the frozen one. Only the writer calls it, when there is none.
+    pub(super) fn freeze(&self) -> Arc<FrozenLayer> {
+        self.state.write().freeze()
+    }
+
+    /// Runs `write` in a write transaction of the tables and returns its result. The commit is on
+    /// disk on return. Only the checkpointer calls it.
+    pub(super) fn write_tables<T>(
+        &self,
+        write: impl FnOnce(&mut Tables<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let guard = self.db.read();
+        let db = guard.as_ref().ok_or_else(|| self.closed())?;
+        let mut txn = db.begin_write()?;
+        if self.on_disk {
             // Two-phase commit flips the flag that chooses the commit only after the commit's pages
             // are on disk. Quick-repair adds a saved allocator state, which saves an open the scan
             // of the file; this store scans it anyway to verify it (see `open_file`).
             txn.set_two_phase_commit(true);
-        } else if self.on_disk {
-            txn.set_durability(Durability::None)?;
         }
-        Ok(txn)
+        let mut tables = Tables::open(&txn)?;
+        let result = write(&mut tables)?;
+        if tables.finish()? {
+            txn.commit()?;
+        } else {
+            txn.abort()?;
+        }
+        let base = Base::open(db)?;
+        self.record_durable(base.numbers.revision);
+        let mut state = self.state.write();
+        let old = (state.base.clone(), state.frozen.clone());
+        state.rebase(base)?;
+        drop(state);
+        // Frees the memory of the layer without the lock.
+        drop(old);
+        Ok(result)
+    }
+
+    /// Writes the frozen layer to the tables, continues above the ceiling if revisions were lost, and
+    /// raises the ceiling if writes will not wait for the disk. There must be no active layer.
+    /// Returns the last revision that was found if it was not the last before.
+    pub(super) fn prepare(&self, raise_ceiling: bool) -> Result<Option<u64>, Fault> {
+        if let Some(frozen) = self.frozen() {
+            self.write_tables(|tables| tables.apply(&frozen))?;
+        }
+        let found = self.write_tables(|tables| {
+            let found = tables.skip_lost_revisions()?;
+            if raise_ceiling {
+                tables.raise_ceiling();
+            }
+            Ok(found)
+        })?;
+        let mut state = self.state.write();
+        if let Some(base) = &state.base {
+            state.position = base.numbers.position();
+        }
+        Ok(found)
+    }
+
+    /// Records that all revisions up to `revision` are on disk. A failure is not fatal, because the
+    /// file is only a check.
+    pub(super) fn record_durable(&self, revision: u64) {
+        let mut file = self.revision_file.lock();
+        if let Some(Err(error)) = file.as_mut().map(|file| file.record(revision)) {
+            tracing::warn!(error = %error, "cannot write the store's revision file");
+        }
     }
 
     /// Returns the name of the file in errors.
     pub(super) fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Checks an opened file beyond the checksums of its pages.
-    fn check(&self, path: &Path, last_revision: Option<u64>) -> Result<(), OpenError> {
-        let format = catch_damage(|| {
-            let txn = self.with(|db| Ok(db.begin_read()?))?;
-            let meta = txn.open_table(META)?;
-            let bytes = meta.get(FORMAT)?;
-            bytes
-                .and_then(|bytes| decode_number(FORMAT, bytes.value()))
-                .ok_or_else(|| Fault::Damaged("the format is missing".to_owned()))
-        });
-        let found = format.map_err(|fault| OpenError::from_fault(path, fault))?;
-        if found != FORMAT_VERSION {
-            return Err(OpenError::Format {
-                path: path.to_owned(),
-                found,
-                supported: FORMAT_VERSION,
-            });
-        }
-        let revision = catch_damage(|| {
-            self.with(|db| {
-                let snapshot = Snapshot::take(db)?;
-                snapshot.check_newest()?;
-                Ok(snapshot.revision)
-            })
-        });
-        let revision = revision.map_err(|fault| OpenError::from_fault(path, fault))?;
-        match last_revision {
-            Some(last_revision) if last_revision > revision => Err(OpenError::corrupt(
-                path,
-                format!(
-                    "it is at revision {revision}, but {REVISION_FILE} beside it says that revision \
-                     {last_revision} was written; if you put an older copy there on purpose, remove \
-                     {REVISION_FILE}"
-                ),
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Creates the data directory with access for its owner only, since stored objects include secrets.
-/// An existing directory keeps its mode.
-fn make_directory(directory: &Path) -> std::io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory)
-}
-
-/// Locks the directory for this process. The database also locks its file, but the directory must
-/// be locked before the file exists and while the revision file is read.
-fn lock(directory: &Path) -> Result<File, OpenError> {
-    let path = directory.join(LOCK_FILE);
-    let file = open_private(&path).map_err(|error| OpenError::io(&path, error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
-            directory: directory.to_owned(),
-        }),
-        Err(TryLockError::Error(error)) => Err(OpenError::io(&path, error)),
-    }
-}
-
-/// Creates an empty store under a temporary name first, so that a killed process leaves no partial
-/// file, which a later open would report as corrupt.
-fn create(directory: &Path, path: &Path) -> Result<Database, OpenError> {
-    let new = directory.join(NEW_DATA_FILE);
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(OpenError::io(&new, error));
-        }
-        _ => {}
-    }
-    // The database accepts an empty file, which is created here so that only its owner can read it.
-    open_private(&new).map_err(|error| OpenError::io(&new, error))?;
-    let db = Builder::new()
-        .set_cache_size(PAGE_CACHE_BYTES)
-        .create(&new)
-        .map_err(|error| OpenError::from_fault(&new, error.into()))?;
-    initialize(&db).map_err(|fault| OpenError::from_fault(&new, fault))?;
-    std::fs::rename(&new, path).map_err(|error| OpenError::io(path, error))?;
-    // The rename is durable once the directory is synced.
-    File::open(directory)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|error| OpenError::io(directory, error))?;
-    Ok(db)
-}
-
-fn initialize(db: &Database) -> Result<(), Fault> {
-    let mut txn = db.begin_write()?;
-    txn.set_two_phase_commit(true);
-    tables::create(&txn)?;
-    txn.commit()?;
-    Ok(())
-}
-
-/// Opens a file and verifies the checksum of each page: a damaged inner page could hide objects,
-/// which the checksums of records do not detect.
-fn open_file(path: &Path) -> Result<Database, OpenError> {
-    let opened = catch_damage(|| {
-        let opened = Builder::new()
-            .set_cache_size(PAGE_CACHE_BYTES)
-            .set_check_integrity_on_open(true)
-            .open(path);
-        match opened {
-            Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
-            Err(DatabaseError::UpgradeRequired(version)) => Err(Fault::Damaged(format!(
-                "file format version {version} is not supported"
-            ))),
-            opened => Ok(Some(opened?)),
-        }
-    });
-    match opened {
-        Ok(Some(db)) => Ok(db),
-        Ok(None) => Err(OpenError::InUse {
-            directory: path.parent().map(PathBuf::from).unwrap_or_default(),
-        }),
-        Err(fault) => Err(OpenError::from_fault(path, fault)),
     }
 }

@@ -4,6 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::data::DATA_FILE;
+use super::wal::WAL_FILES;
 use crate::StorageError;
 
 /// The remedy for a damaged store; each message about damage ends with it.
@@ -67,6 +69,20 @@ impl OpenError {
             path: path.to_owned(),
             detail: detail.into(),
         }
+    }
+
+    /// Returns the error for a write-ahead log in which frame `missing` cannot be read at `offset`
+    /// of the file `path`, although frame `later` exists.
+    pub(super) fn corrupt_wal(path: &Path, offset: usize, missing: u64, later: u64) -> Self {
+        let [a, b] = WAL_FILES;
+        Self::corrupt(
+            path,
+            format!(
+                "frame {missing} is missing or damaged at offset {offset}, but frame {later} \
+                 exists; if you put an older copy of {DATA_FILE} there on purpose, remove {a} and \
+                 {b}"
+            ),
+        )
     }
 
     /// Converts a fault that occurred while opening `path`.

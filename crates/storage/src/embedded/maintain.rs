@@ -16,9 +16,12 @@ use watchet_api::ResourceVersion;
 /// below a second, the unit of an etcd lease.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// The interval of flushes without durability: only a flush frees the pages that it replaces,
-/// without which the file grows with every write.
-const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
+/// The interval of flushes without durability, which bounds the loss in a crash.
+const FLUSH_PERIOD: Duration = Duration::from_secs(60);
+
+/// The interval at which changes are written to the tables if they are few: it frees their memory,
+/// and bounds the log that the next start replays.
+const CHECKPOINT_PERIOD: Duration = Duration::from_secs(10);
 
 /// The delay after a failed round of expiry.
 const EXPIRY_RETRY: Duration = Duration::from_secs(10);
@@ -29,9 +32,10 @@ impl Embedded {
         let mut compaction = timer(self.config.compaction_interval);
         let mut flush = match self.config.durability {
             Durability::Interval(period) => timer(period),
-            Durability::None => timer(RECLAIM_PERIOD),
+            Durability::None => timer(FLUSH_PERIOD),
             Durability::Fsync => None,
         };
+        let mut checkpoint = timer(CHECKPOINT_PERIOD);
         let mut remembered = None;
         let mut not_before = Instant::now();
         let mut reopen_at = None;
@@ -48,6 +52,9 @@ impl Embedded {
                 // The failure was logged, and there is nothing to flush.
                 () = tick(&mut flush) => if self.status.failed().is_none() {
                     self.flush(Op::Flush).await;
+                },
+                () = tick(&mut checkpoint) => if self.data.has_changes() {
+                    self.begin_checkpoint().await;
                 },
                 () = tick(&mut compaction) => remembered = self.compact_round(remembered).await,
                 () = self.deadline(not_before) => {
@@ -72,6 +79,15 @@ impl Embedded {
     async fn flush(&self, how: impl FnOnce(Reply<()>) -> Op) {
         if let Err(error) = self.execute(how).await {
             tracing::error!(error = %error, "cannot flush the store");
+        }
+    }
+
+    /// Begins a checkpoint in the background.
+    async fn begin_checkpoint(&self) {
+        if let Some(queue) = &self.queue
+            && queue.send(Op::Checkpoint).await.is_err()
+        {
+            tracing::error!("cannot checkpoint the store: its writer has ended");
         }
     }
 

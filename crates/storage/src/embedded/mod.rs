@@ -1,27 +1,63 @@
-//! The embedded back end: a durable, revisioned store in one file, over redb, with etcd's
-//! semantics. One process owns a data directory. Values are opaque bytes, and the watch cache
+//! The embedded back end: a durable, revisioned store with etcd's semantics, a write-ahead log over a
+//! redb database. One process owns a data directory. Values are opaque bytes, and the watch cache
 //! caches them for readers.
+//!
+//! # Definitions
+//!
+//! - *Log*: the write-ahead log, two files that are used in turn. A write is durable once its frame
+//!   is in the log. See `wal`.
+//! - *Tables*: a redb database, the data file. They receive the changes later, many at a time. See
+//!   `tables`.
+//! - *Layer*: changes in memory that the tables do not contain yet, over the tables. The *active*
+//!   layer receives the changes; the *frozen* one no longer changes and is being written to the
+//!   tables. Each corresponds to a file of the log. See `layer`.
+//! - *Checkpoint*: a commit of the tables that contains the frozen layer. See `checkpointer`.
+//!
+//! # Invariants
+//!
+//! 1. The state is that of the tables, the frozen and the active layer, in this order; their
+//!    revisions follow each other without holes.
+//! 2. With the default durability, each change in a layer is in the log, and visible only once it is
+//!    on disk.
+//! 3. A file of the log is written again only after a checkpoint of its changes.
+//! 4. After a failed write or sync nothing is acknowledged until a checkpoint of everything that was
+//!    acknowledged before has succeeded and the log is empty.
 //!
 //! # Key operations
 //!
-//! - *Write*: queue → writer thread → one transaction for all waiting writes → commit → publish to
-//!   the hub → responses. See `writer`.
-//! - *Read*: an MVCC snapshot. Single keys are read on the caller's thread (a few pages), lists and
-//!   history on blocking threads. See `snapshot`.
-//! - *Watch*: a cursor on the log. See `watch` and `hub`.
-//! - *Open*: verifies the whole file first. See `data`.
+//! - *Write*: queue → writer thread → one frame for all waiting writes → log, one sync → active
+//!   layer → hub → responses. See `writer` and `batch`.
+//! - *Read*: a snapshot of the layers and of the tables. Single keys are read on the caller's thread
+//!   (a few pages), lists and history on blocking threads. See `snapshot`.
+//! - *Watch*: a cursor on the history. See `watch` and `hub`.
+//! - *Checkpoint*: at 4 MiB of changes, every 10 s, and after a compaction. The writer freezes the
+//!   active layer and goes on with the other file of the log; the checkpointer thread commits the
+//!   frozen layer. Writes wait for it only at twice that size.
+//! - *Open*: verifies the whole data file first, see `data`. The frames of the log after the last
+//!   checkpoint become the frozen layer. An incomplete frame at the end was never acknowledged and is
+//!   ignored; any other damage is an error.
+//! - *Close*: a checkpoint of everything; then the log is empty.
+//!
+//! Without `fsync` there is no log: a flush is a checkpoint, and so is the end of each interval.
 
+mod batch;
+mod checkpointer;
 mod codec;
 mod config;
 mod data;
+mod deadlines;
 mod error;
 mod hub;
+mod layer;
 mod maintain;
+mod open;
 mod private_file;
 mod revision_file;
 mod snapshot;
 mod sparse;
+mod state;
 mod tables;
+mod wal;
 mod watch;
 mod writer;
 
@@ -39,13 +75,17 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::config::{Durability, EmbeddedConfig};
 
+use self::checkpointer::Checkpointer;
 use self::data::Data;
 pub use self::data::{DATA_FILE, REVISION_FILE};
+use self::deadlines::Deadlines;
 pub use self::error::OpenError;
+use self::error::{Fault, catch_damage};
 use self::hub::Hub;
-use self::revision_file::RevisionFile;
 use self::sparse::Sparse;
 use self::tables::BATCH_OPS_MAX;
+pub use self::wal::WAL_FILES;
+use self::wal::Wal;
 use self::watch::Cursor;
 use self::writer::{Op, Reply, WriterStatus, WriterThread};
 use super::{KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch};
@@ -75,19 +115,14 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens the store in `directory`; creates it if needed. Blocks while the data file is
-    /// verified: a few milliseconds for a small store, one to two seconds per GiB.
+    /// Opens the store in `directory`; creates it if needed. Blocks while the data file is verified
+    /// and the log is read: a few milliseconds for a small store, one to two seconds per GiB.
     ///
     /// # Errors
     /// Returns [`OpenError`]; a damaged store is not opened.
     pub fn open(directory: &Path, config: EmbeddedConfig) -> Result<Arc<Self>, OpenError> {
-        let (data, revision_file) = Data::open(directory)?;
-        Ok(Arc::new(Self::start(
-            "embedded",
-            config,
-            data,
-            revision_file,
-        )?))
+        let (data, wal) = Data::open(directory)?;
+        Ok(Arc::new(Self::start("embedded", config, data, Some(wal))?))
     }
 
     /// Creates a store in memory.
@@ -108,16 +143,23 @@ impl Embedded {
         name: &'static str,
         config: EmbeddedConfig,
         data: Data,
-        mut revision_file: Option<RevisionFile>,
+        wal: Option<Wal>,
     ) -> Result<Self, OpenError> {
         let file = Path::new(data.name()).to_owned();
         let durability = match config.durability {
             Durability::Interval(Duration::ZERO) => Durability::Fsync,
             durability => durability,
         };
-        let numbers = writer::prepare(&data, durability)
-            .map_err(|fault| OpenError::from_fault(&file, fault))?;
-        let revision = numbers.revision;
+        let wal =
+            prepare(&data, durability, wal).map_err(|fault| OpenError::from_fault(&file, fault))?;
+        let loaded = catch_damage(|| {
+            data.with_snapshot(|snapshot| {
+                Ok((snapshot.position.revision, Deadlines::load(&snapshot)?))
+            })
+        });
+        let (revision, deadlines) = loaded.map_err(|fault| OpenError::from_fault(&file, fault))?;
+        // From now on a missing data file is detected.
+        data.record_durable(revision);
         let data = Arc::new(data);
         let hub = Arc::new(Hub::new(revision));
         let status = Arc::new(WriterStatus {
@@ -125,22 +167,20 @@ impl Embedded {
             next_deadline_ms: AtomicU64::new(0),
             ..WriterStatus::default()
         });
-        if let Some(revision_file) = &mut revision_file {
-            // From now on a missing data file is detected.
-            let recorded = revision_file.record(revision);
-            recorded.map_err(|error| OpenError::io(&file, error))?;
-        }
         let (queue, ops) = mpsc::channel(BATCH_OPS_MAX);
+        let checkpointer =
+            Checkpointer::start(name, data.clone(), status.clone(), queue.downgrade())
+                .map_err(|error| OpenError::io(&file, error))?;
         let writer = WriterThread {
             data: data.clone(),
             hub: hub.clone(),
             status: status.clone(),
-            revision_file,
             durability,
-            unflushed: false,
-            collecting: numbers.collected < numbers.compacted,
+            wal,
+            deadlines,
+            checkpointer,
+            checkpoint_due: false,
             last_ops: 0,
-            ceiling: numbers.ceiling,
         };
         let thread = std::thread::Builder::new()
             .name(format!("{name}-writer"))
@@ -177,6 +217,30 @@ impl Embedded {
     }
 }
 
+/// Prepares an opened store for writes with this durability. Returns the log if they need it.
+fn prepare(data: &Data, durability: Durability, wal: Option<Wal>) -> Result<Option<Wal>, Fault> {
+    let fsync = durability == Durability::Fsync;
+    if fsync && data.ceiling() <= data.newest().map_err(Fault::Storage)? {
+        return Ok(wal);
+    }
+    let lost_after = catch_damage(|| data.prepare(!fsync))?;
+    if let Some(found) = lost_after {
+        let (store, revision) = (data.name(), data.newest().map_err(Fault::Storage)?);
+        tracing::warn!(
+            store,
+            found,
+            revision,
+            "the store did not wait for its disk and was not closed: what it acknowledged last may \
+             be lost; it goes on at a later revision, without history"
+        );
+    }
+    let mut wal = wal;
+    if let Some(wal) = &mut wal {
+        wal.reset().map_err(Fault::Failed)?;
+    }
+    Ok(wal.filter(|_| fsync))
+}
+
 impl Drop for Embedded {
     fn drop(&mut self) {
         self.hub.close();
@@ -200,7 +264,7 @@ impl Storage for Embedded {
         key: &StorageKey,
     ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
         self.data.read(|snapshot| {
-            let revision = ResourceVersion::new(snapshot.revision);
+            let revision = ResourceVersion::new(snapshot.position.revision);
             Ok((snapshot.get(key)?, revision))
         })
     }
@@ -255,7 +319,7 @@ impl Storage for Embedded {
         if let Some(failed) = self.status.failed() {
             return Err(failed);
         }
-        let revision = self.data.read(|snapshot| Ok(snapshot.revision))?;
+        let revision = self.data.read(|snapshot| Ok(snapshot.position.revision))?;
         Ok(ResourceVersion::new(revision))
     }
 
@@ -273,7 +337,7 @@ impl Storage for Embedded {
 
     async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
         self.data
-            .read(|snapshot| Ok(ResourceVersion::new(snapshot.compacted)))
+            .read(|snapshot| Ok(ResourceVersion::new(snapshot.position.compacted)))
     }
 
     fn progress_supported(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Files that only their owner can access.
+//! Files that only their owner can access, and their directory.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
@@ -10,4 +10,9 @@ pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
+}
+
+/// Waits until the names of the files in `directory` are on disk.
+pub(super) fn sync_directory(directory: &Path) -> std::io::Result<()> {
+    File::open(directory)?.sync_all()
 }

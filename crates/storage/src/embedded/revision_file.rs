@@ -2,7 +2,7 @@
 //! file that is valid but outdated: emptied, replaced by an older copy, or with a flipped bit that
 //! selects the previous commit.
 //!
-//! It is written after each durable commit without a sync: the page cache survives the end of the
+//! It is written after each durable batch without a sync: the page cache survives the end of the
 //! process, and after a power failure the file may be behind the store, never ahead.
 
 use std::fs::File;
@@ -16,7 +16,11 @@ const NAME: &str = "revision_file";
 
 /// The open revision file.
 #[derive(Debug)]
-pub(super) struct RevisionFile(File);
+pub(super) struct RevisionFile {
+    file: File,
+    /// The revision in the file.
+    revision: u64,
+}
 
 impl RevisionFile {
     /// Opens or creates the file at `path` and reads its revision; `None` if it is new or was
@@ -29,12 +33,20 @@ impl RevisionFile {
         if revision.is_none() && !bytes.is_empty() {
             tracing::warn!(path = %path.display(), "revision file is damaged and will be rewritten");
         }
-        Ok((Self(file), revision))
+        let this = Self {
+            file,
+            revision: revision.unwrap_or_default(),
+        };
+        Ok((this, revision))
     }
 
-    /// Stores the durable `revision`.
+    /// Stores the durable `revision`, unless the file has a later one.
     pub(super) fn record(&mut self, revision: u64) -> io::Result<()> {
-        self.0.seek(SeekFrom::Start(0))?;
-        self.0.write_all(&encode_number(NAME, revision))
+        if revision > self.revision {
+            self.file.seek(SeekFrom::Start(0))?;
+            self.file.write_all(&encode_number(NAME, revision))?;
+            self.revision = revision;
+        }
+        Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! The tables, and the changes that one write transaction makes to them. The writer thread commits
-//! and responds.
+//! The tables, and the changes that one write transaction makes to them. Only the checkpointer
+//! writes them, in the background; the newest changes are in the log and in the layers.
 //!
 //! # Layout
 //!
@@ -8,7 +8,8 @@
 //!   tombstone, until it is collected, so that a list at an old revision finds the key and follows
 //!   its chain.
 //! - `expiry`: (deadline, revision) of each value with a deadline, ordered by deadline.
-//! - `meta`: the format and the last, compacted, collected and ceiling revisions.
+//! - `meta`: the format, the last, compacted, collected and ceiling revisions, and the sequence of
+//!   the last frame of the log whose changes the tables contain.
 //!
 //! # Invariants
 //!
@@ -22,13 +23,12 @@
 
 use std::ops::Bound::{Excluded, Included};
 
-use bytes::Bytes;
-use redb::{ReadableTable as _, Table, TableDefinition, WriteTransaction};
+use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
+use super::batch::EXPIRE_KEYS_MAX;
 use super::codec::{Head, Record, decode_number, encode_number};
 use super::error::Fault;
-use crate::{Expect, KeyValue, Outcome, Put, StorageError, StorageEvent};
-use watchet_api::{ResourceVersion, StorageKey};
+use super::layer::{FrozenLayer, Position};
 
 pub(super) const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
 pub(super) const CURRENT: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("current");
@@ -38,13 +38,15 @@ pub(super) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::
 /// The name of the layout version in `meta`.
 pub(super) const FORMAT: &str = "format";
 /// The name of the last revision in `meta`.
-pub(super) const REVISION: &str = "revision";
+const REVISION: &str = "revision";
 /// The name of the compacted revision in `meta`.
-pub(super) const COMPACTED: &str = "compacted";
+const COMPACTED: &str = "compacted";
 /// The name of the ceiling in `meta`; absent in a store that never had one.
-pub(super) const CEILING: &str = "ceiling";
+const CEILING: &str = "ceiling";
 /// The name of the collected revision in `meta`: compacted records up to it are deleted.
-pub(super) const COLLECTED: &str = "collected";
+const COLLECTED: &str = "collected";
+/// The name of the sequence in `meta`; absent in a store that never had a frame.
+const SEQUENCE: &str = "sequence";
 
 /// The version of the layout above.
 pub(super) const FORMAT_VERSION: u64 = 1;
@@ -52,21 +54,20 @@ pub(super) const FORMAT_VERSION: u64 = 1;
 /// record has it.
 pub(super) const FIRST_REVISION: u64 = 1;
 
-/// Maximum number of operations per transaction: many share the cost of a sync, and the first does
-/// not wait long.
+/// Maximum number of operations per batch: many share the cost of a sync, and the first does not
+/// wait long.
 pub(super) const BATCH_OPS_MAX: usize = 256;
 /// The distance by which the ceiling is raised: more revisions than a store without durability
 /// makes between two flushes. After a crash this many revisions are skipped.
 const CEILING_AHEAD: u64 = 1 << 22;
-/// A transaction that begins closer to the ceiling raises it; it makes at most this many revisions.
-const TRANSACTION_REVISIONS_MAX: u64 = (BATCH_OPS_MAX * EXPIRE_KEYS_MAX) as u64;
-const _: () = assert!(TRANSACTION_REVISIONS_MAX < CEILING_AHEAD / 2);
+/// The ceiling is raised before a batch that begins closer to it; a batch makes at most this many
+/// revisions.
+const BATCH_REVISIONS_MAX: u64 = (BATCH_OPS_MAX * EXPIRE_KEYS_MAX) as u64;
+const _: () = assert!(BATCH_REVISIONS_MAX < CEILING_AHEAD / 2);
 
-/// Maximum number of records that a transaction collects: a few milliseconds, during which writers
-/// wait.
-const COLLECT_RECORDS_MAX: usize = 512;
-/// Maximum number of keys that a transaction expires, for the same reason.
-const EXPIRE_KEYS_MAX: usize = 256;
+/// Maximum number of records that a transaction collects: some milliseconds, during which the next
+/// layer waits.
+const COLLECT_RECORDS_MAX: usize = 4096;
 
 /// The tables in a write transaction, and its changes so far.
 pub(super) struct Tables<'txn> {
@@ -76,8 +77,6 @@ pub(super) struct Tables<'txn> {
     meta: Table<'txn, &'static str, &'static [u8]>,
     numbers: Numbers,
     at_start: Numbers,
-    /// The changes, ordered by revision.
-    pub(super) events: Vec<StorageEvent>,
 }
 
 /// The numbers in `meta` that change.
@@ -91,6 +90,8 @@ pub(super) struct Numbers {
     pub(super) collected: u64,
     /// No client has seen a higher revision, unless the last revision is higher.
     pub(super) ceiling: u64,
+    /// The sequence of the last frame of the log that the tables contain.
+    pub(super) sequence: u64,
 }
 
 impl Numbers {
@@ -100,12 +101,44 @@ impl Numbers {
         compacted: 0,
         collected: 0,
         ceiling: 0,
+        sequence: 0,
     };
+
+    /// Reads the numbers.
+    pub(super) fn read(
+        meta: &impl ReadableTable<&'static str, &'static [u8]>,
+    ) -> Result<Self, Fault> {
+        let number = |name: &str| -> Result<u64, Fault> {
+            meta.get(name)?
+                .and_then(|bytes| decode_number(name, bytes.value()))
+                .ok_or_else(|| Fault::Damaged(format!("the store's {name} is missing or damaged")))
+        };
+        let number_or_zero = |name: &str| match meta.get(name)? {
+            Some(_) => number(name),
+            None => Ok(0),
+        };
+        Ok(Self {
+            revision: number(REVISION)?,
+            compacted: number(COMPACTED)?,
+            collected: number(COLLECTED)?,
+            ceiling: number_or_zero(CEILING)?,
+            sequence: number_or_zero(SEQUENCE)?,
+        })
+    }
+
+    /// Returns the position of the tables.
+    pub(super) fn position(&self) -> Position {
+        Position {
+            revision: self.revision,
+            compacted: self.compacted,
+            sequence: self.sequence,
+        }
+    }
 }
 
-/// Returns true if a transaction after `revision` could exceed the ceiling.
+/// Returns true if a batch after `revision` could exceed the ceiling.
 pub(super) fn is_near_ceiling(revision: u64, ceiling: u64) -> bool {
-    revision + TRANSACTION_REVISIONS_MAX > ceiling
+    revision + BATCH_REVISIONS_MAX > ceiling
 }
 
 /// Creates the tables of a new store.
@@ -119,6 +152,7 @@ pub(super) fn create(txn: &WriteTransaction) -> Result<(), Fault> {
         (REVISION, Numbers::NEW.revision),
         (COMPACTED, Numbers::NEW.compacted),
         (COLLECTED, Numbers::NEW.collected),
+        (SEQUENCE, Numbers::NEW.sequence),
     ];
     for (name, value) in numbers {
         meta.insert(name, &*encode_number(name, value))?;
@@ -130,20 +164,7 @@ impl<'txn> Tables<'txn> {
     /// Opens the tables of an existing store.
     pub(super) fn open(txn: &'txn WriteTransaction) -> Result<Self, Fault> {
         let meta = txn.open_table(META)?;
-        let number = |name: &str| -> Result<u64, Fault> {
-            meta.get(name)?
-                .and_then(|bytes| decode_number(name, bytes.value()))
-                .ok_or_else(|| Fault::Damaged(format!("the store's {name} is missing or damaged")))
-        };
-        let numbers = Numbers {
-            revision: number(REVISION)?,
-            compacted: number(COMPACTED)?,
-            collected: number(COLLECTED)?,
-            ceiling: match meta.get(CEILING)? {
-                Some(_) => number(CEILING)?,
-                None => 0,
-            },
-        };
+        let numbers = Numbers::read(&meta)?;
         Ok(Self {
             log: txn.open_table(LOG)?,
             current: txn.open_table(CURRENT)?,
@@ -151,75 +172,54 @@ impl<'txn> Tables<'txn> {
             meta,
             numbers,
             at_start: numbers,
-            events: Vec::new(),
         })
     }
 
-    /// Writes the changed numbers; the last call before the commit. Returns the numbers, the
-    /// events, and true if there is anything to commit.
-    pub(super) fn finish(mut self) -> Result<(Numbers, Vec<StorageEvent>, bool), Fault> {
+    /// Writes the changed numbers; the last call before the commit. Returns true if there is anything
+    /// to commit.
+    pub(super) fn finish(mut self) -> Result<bool, Fault> {
         let (now, start) = (self.numbers, self.at_start);
         let changes = [
             (REVISION, start.revision, now.revision),
             (COMPACTED, start.compacted, now.compacted),
             (COLLECTED, start.collected, now.collected),
             (CEILING, start.ceiling, now.ceiling),
+            (SEQUENCE, start.sequence, now.sequence),
         ];
         for (name, before, after) in changes {
             if before != after {
                 self.meta.insert(name, &*encode_number(name, after))?;
             }
         }
-        Ok((now, self.events, now != start))
+        Ok(now != start)
     }
 
-    /// Writes a value if the key meets the expectation. `expires_ms` is its deadline, 0 for none.
-    pub(super) fn put(&mut self, put: Put, expires_ms: u64) -> Result<Outcome, Fault> {
-        let head = self.head(&put.key)?;
-        let live = head.filter(|head| head.live);
-        match (put.expect, live) {
-            (Expect::Absent, None) => {}
-            (Expect::Absent, Some(_)) => return Ok(Outcome::Refused(None)),
-            (Expect::At(revision), Some(head)) if head.modified == revision.get() => {}
-            (Expect::At(_), None) => return Ok(Outcome::Refused(None)),
-            (Expect::At(_), Some(head)) => return self.refuse(put.key, head),
+    /// Adds the changes of `layer`, which follow those in the tables.
+    pub(super) fn apply(&mut self, layer: &FrozenLayer) -> Result<(), Fault> {
+        for (revision, record) in layer.layer.records() {
+            self.log.insert(revision, record)?;
         }
-        self.write(put.key, Some(put.value), expires_ms, head)
-            .map(Outcome::Done)
-    }
-
-    /// Deletes `key` if its last write was at `expect`.
-    pub(super) fn delete(
-        &mut self,
-        key: StorageKey,
-        expect: ResourceVersion,
-    ) -> Result<Outcome, Fault> {
-        match self.head(&key)? {
-            Some(head) if head.live && head.modified == expect.get() => {
-                self.write(key, None, 0, Some(head)).map(Outcome::Done)
+        for (key, head) in layer.layer.heads() {
+            let key = key.as_str();
+            let before = self.current.insert(key, &*head.encode(key))?;
+            let before = before.map(|before| Head::decode(key, before.value()));
+            if let Some(before) = before.transpose()?.filter(Head::expires) {
+                self.expiry.remove((before.expires_ms, before.modified))?;
             }
-            Some(head) if head.live => self.refuse(key, head),
-            _ => Ok(Outcome::Refused(None)),
+            if head.expires() {
+                self.expiry.insert((head.expires_ms, head.modified), ())?;
+            }
         }
+        let end = layer.end;
+        self.numbers.revision = end.revision;
+        self.numbers.compacted = end.compacted;
+        self.numbers.sequence = end.sequence;
+        Ok(())
     }
 
-    /// Compacts history before `at`. [`Self::collect`] deletes the records later.
-    pub(super) fn compact(&mut self, at: ResourceVersion) -> Result<(), Fault> {
-        let (requested, numbers) = (at, &mut self.numbers);
-        if at.get() > numbers.revision {
-            return Err(Fault::Storage(StorageError::Future {
-                requested,
-                current: ResourceVersion::new(numbers.revision),
-            }));
-        }
-        if at.get() < numbers.compacted {
-            return Err(Fault::Storage(StorageError::Compacted {
-                requested,
-                compacted: ResourceVersion::new(numbers.compacted),
-            }));
-        }
-        numbers.compacted = at.get();
-        Ok(())
+    /// Returns true if compacted records wait to be deleted.
+    pub(super) fn is_collecting(&self) -> bool {
+        self.numbers.collected < self.numbers.compacted
     }
 
     /// Deletes some compacted records: each record at a compacted revision makes its predecessor
@@ -289,124 +289,9 @@ impl<'txn> Tables<'txn> {
         }
         self.numbers.revision = self.numbers.ceiling;
         self.numbers.compacted = self.numbers.ceiling;
-        while self.numbers.collected < self.numbers.compacted {
+        while self.is_collecting() {
             self.collect()?;
         }
         Ok(Some(found))
-    }
-
-    /// Deletes keys with a deadline of at most `now_ms`, up to a limit, and returns their number.
-    pub(super) fn expire(&mut self, now_ms: u64) -> Result<usize, Fault> {
-        let mut due = Vec::new();
-        for entry in self
-            .expiry
-            .range(..=(now_ms, u64::MAX))?
-            .take(EXPIRE_KEYS_MAX)
-        {
-            due.push(entry?.0.value());
-        }
-        for (deadline, revision) in &due {
-            let key = self.key_at(*revision)?;
-            match self.head(&key)? {
-                Some(head) if head.live && head.modified == *revision => {
-                    self.write(key, None, 0, Some(head))?;
-                }
-                _ => {
-                    return Err(Fault::Damaged(format!(
-                        "deadline {deadline} is for revision {revision}, which {key} is not at"
-                    )));
-                }
-            }
-        }
-        Ok(due.len())
-    }
-
-    /// Returns the first deadline; `u64::MAX` if there is none.
-    pub(super) fn next_deadline_ms(&self) -> Result<u64, Fault> {
-        let first = self.expiry.first()?;
-        Ok(first.map_or(u64::MAX, |(at, _)| at.value().0))
-    }
-
-    fn head(&self, key: &StorageKey) -> Result<Option<Head>, Fault> {
-        let bytes = self.current.get(key.as_str())?;
-        bytes
-            .map(|bytes| Head::decode(key.as_str(), bytes.value()))
-            .transpose()
-    }
-
-    fn key_at(&self, revision: u64) -> Result<StorageKey, Fault> {
-        let bytes = self.log.get(revision)?;
-        let bytes = bytes
-            .ok_or_else(|| Fault::Damaged(format!("record of revision {revision} is missing")))?;
-        let record = Record::decode(revision, bytes.value())?;
-        StorageKey::new(record.key).map_err(|error| Fault::Damaged(error.to_string()))
-    }
-
-    fn value_at(&self, key: &StorageKey, revision: u64) -> Result<Bytes, Fault> {
-        let damaged = || Fault::Damaged(format!("the value of {key} at {revision} is missing"));
-        let bytes = self.log.get(revision)?.ok_or_else(damaged)?;
-        let record = Record::decode(revision, bytes.value())?;
-        match record.value {
-            Some(value) if record.key == key.as_str() => Ok(Bytes::copy_from_slice(value)),
-            _ => Err(damaged()),
-        }
-    }
-
-    fn refuse(&self, key: StorageKey, head: Head) -> Result<Outcome, Fault> {
-        Ok(Outcome::Refused(Some(KeyValue {
-            value: self.value_at(&key, head.modified)?,
-            key,
-            create_revision: ResourceVersion::new(head.created),
-            mod_revision: ResourceVersion::new(head.modified),
-            is_stale: false,
-        })))
-    }
-
-    /// Writes the next revision. It reads everything that may be damaged before it writes, so that
-    /// a failed operation does not affect others in its transaction.
-    fn write(
-        &mut self,
-        key: StorageKey,
-        value: Option<Bytes>,
-        expires_ms: u64,
-        head: Option<Head>,
-    ) -> Result<ResourceVersion, Fault> {
-        let live = head.filter(|head| head.live);
-        let previous = live
-            .map(|head| self.value_at(&key, head.modified))
-            .transpose()?;
-        let revision = self.numbers.revision + 1;
-        let created = live.map_or(revision, |head| head.created);
-        let record = Record {
-            key: key.as_str(),
-            value: value.as_deref(),
-            created,
-            previous: head.map_or(0, |head| head.modified),
-            expires_ms,
-        };
-        let new_head = Head {
-            modified: revision,
-            created,
-            expires_ms,
-            live: value.is_some(),
-        };
-        self.log.insert(revision, &*record.encode(revision))?;
-        self.current
-            .insert(key.as_str(), &*new_head.encode(key.as_str()))?;
-        if let Some(old) = live.filter(|head| head.expires_ms != 0) {
-            self.expiry.remove((old.expires_ms, old.modified))?;
-        }
-        if expires_ms != 0 {
-            self.expiry.insert((expires_ms, revision), ())?;
-        }
-        self.numbers.revision = revision;
-        let revision = ResourceVersion::new(revision);
-        self.events.push(StorageEvent {
-            key,
-            revision,
-            value,
-            previous,
-        });
-        Ok(revision)
     }
 }

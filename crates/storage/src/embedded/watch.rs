@@ -125,7 +125,7 @@ impl Cursor {
                 // The caller may have seen a revision that is committed but not yet published, so
                 // the revision comes from the tables.
                 let data = self.data.upgrade().ok_or_else(closed)?;
-                let revision = data.read(|snapshot| Ok(snapshot.revision))?;
+                let revision = data.read(|snapshot| Ok(snapshot.position.revision))?;
                 self.requested_at = Some(self.requested_at.unwrap_or_default().max(revision));
             }
         }

@@ -1,6 +1,9 @@
-//! The writer: one thread that makes all changes, many per transaction (group commit). While a
-//! commit waits for the disk, further operations queue up for the next one. Responses are sent
-//! after the commit, so acknowledged writes are as durable as configured.
+//! The writer: one thread that makes all changes, many per batch (group commit). A batch is one frame
+//! of the log and one sync. While it waits for the disk, further operations queue up for the next
+//! one. Responses are sent after the sync, so acknowledged writes are as durable as configured.
+//!
+//! The changes are then in the active layer. When that is large enough, the writer freezes it, and
+//! the checkpointer writes it to the tables. See `checkpointer`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,25 +14,33 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::batch::{Batch, Changes};
+use super::checkpointer::{Ceiling, Checkpointer};
 use super::config::Durability;
 use super::data::Data;
+use super::deadlines::Deadlines;
 use super::error::{Fault, catch_damage};
 use super::hub::Hub;
-use super::revision_file::RevisionFile;
-use super::tables::BATCH_OPS_MAX;
-use super::tables::{self, Numbers, Tables};
-use crate::{Outcome, Put, StorageError, StorageEvent};
+use super::tables::{self, BATCH_OPS_MAX};
+use super::wal::Wal;
+use crate::{Outcome, Put, StorageError};
 use watchet_api::{ResourceVersion, StorageKey};
 
 /// The delay between attempts to open the file again after a failure: short for an operator who
 /// frees space, long enough that verifying a large file costs little.
 pub(super) const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
-/// Bytes of values after which a transaction accepts no further operation.
+/// Bytes of values after which a batch accepts no further operation.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// How long a transaction waits for as many operations as the previous one had: less than a sync on
-/// a fast disk, more than clients need to write again.
+/// The size from which the active layer is written to the tables. A larger layer costs memory, and
+/// time when the log is replayed; a smaller one more commits of the tables.
+const CHECKPOINT_BYTES: usize = 4 << 20;
+/// The size from which writes wait until the frozen layer is in the tables.
+const ACTIVE_BYTES_MAX: usize = 2 * CHECKPOINT_BYTES;
+
+/// How long a batch waits for as many operations as the previous one had: less than a sync on a
+/// fast disk, more than clients need to write again.
 const GATHER_MAX: Duration = Duration::from_micros(150);
 
 /// Where to send a response.
@@ -45,13 +56,17 @@ pub(super) enum Op {
     Compact(ResourceVersion, Reply<()>),
     /// Deletes the keys with at most this deadline; returns their number.
     Expire(u64, Reply<usize>),
-    /// Syncs all commits to disk.
+    /// Writes all changes to the tables.
     Flush(Reply<()>),
-    /// Syncs all commits as the last operation before shutdown or a pause: a store opened from this
-    /// state has lost nothing.
+    /// Writes all changes to the tables as the last operation before shutdown or a pause: a store
+    /// opened from this state has lost nothing.
     FlushAndLowerCeiling(Reply<()>),
     /// Opens the file again if the system has failed.
     Reopen(Reply<()>),
+    /// Begins to write all changes to the tables, in the background.
+    Checkpoint,
+    /// The checkpointer has finished a layer.
+    Checkpointed,
 }
 
 impl Op {
@@ -96,6 +111,25 @@ pub(super) struct WriterStatus {
 }
 
 impl WriterStatus {
+    /// Records a failure of the log or of the tables in the data file `file`, and returns the error
+    /// for callers. The state on disk is unknown, so no more writes are accepted until it is open
+    /// again. See [`WriterThread::recover`].
+    pub(super) fn fail(&self, fault: Fault, file: &str) -> StorageError {
+        let error = match fault {
+            Fault::Failed(detail) => StorageError::Failed(format!(
+                "{file}: {detail}; nothing is written until the store could be opened again, which \
+                 is tried every {REOPEN_PAUSE:?}"
+            )),
+            // Recorded already.
+            Fault::Storage(error) => return error,
+            fault @ Fault::Damaged(_) => fault.name_file(file),
+        };
+        tracing::error!(error = %error, "writer of the store failed");
+        *self.failed.lock() = Some(error.clone());
+        self.has_failed.notify_one();
+        error
+    }
+
     /// Returns the reason why the writer rejects writes, if it does.
     pub(super) fn failed(&self) -> Option<StorageError> {
         self.failed.lock().clone()
@@ -107,89 +141,59 @@ pub(super) struct WriterThread {
     pub(super) data: Arc<Data>,
     pub(super) hub: Arc<Hub>,
     pub(super) status: Arc<WriterStatus>,
-    pub(super) revision_file: Option<RevisionFile>,
     pub(super) durability: Durability,
-    /// True if commits wait for a flush.
-    pub(super) unflushed: bool,
-    /// True if compacted records wait to be deleted.
-    pub(super) collecting: bool,
-    /// The number of operations in the last transaction.
+    /// The log; `None` if writes do not wait for the disk.
+    pub(super) wal: Option<Wal>,
+    pub(super) deadlines: Deadlines,
+    pub(super) checkpointer: Checkpointer,
+    /// True if a checkpoint is due, whatever the size of the active layer.
+    pub(super) checkpoint_due: bool,
+    /// The number of operations in the last batch.
     pub(super) last_ops: usize,
-    /// The ceiling on disk. See `tables`.
-    pub(super) ceiling: u64,
-}
-
-/// Prepares an opened file for writes with this durability and returns its numbers.
-pub(super) fn prepare(data: &Data, durability: Durability) -> Result<Numbers, Fault> {
-    catch_damage(|| {
-        let txn = data.begin_write(true)?;
-        let mut tables = Tables::open(&txn)?;
-        let lost_after = tables.skip_lost_revisions()?;
-        if durability != Durability::Fsync {
-            tables.raise_ceiling();
-        }
-        let (numbers, _, changed) = tables.finish()?;
-        match changed {
-            true => txn.commit()?,
-            false => txn.abort()?,
-        }
-        data.raise_newest(numbers.revision);
-        if let Some(found) = lost_after {
-            let (store, revision) = (data.name(), numbers.revision);
-            tracing::warn!(
-                store,
-                found,
-                revision,
-                "the store did not wait for its disk and was not closed: what it acknowledged \
-                 last may be lost; it goes on at a later revision, without history"
-            );
-        }
-        Ok(numbers)
-    })
 }
 
 impl WriterThread {
     /// Runs until the sender is dropped, then flushes.
     ///
     /// The queue: the sender is `Embedded`, the receiver this thread, the capacity
-    /// [`BATCH_OPS_MAX`] (one transaction); senders wait while it is full.
+    /// [`BATCH_OPS_MAX`] (one batch); senders wait while it is full.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Op>) {
-        loop {
-            let first = if self.collecting {
-                match queue.try_recv() {
-                    Ok(op) => Some(op),
-                    Err(mpsc::error::TryRecvError::Empty) => None,
-                    // Remaining compacted records are deleted after the next open.
-                    Err(mpsc::error::TryRecvError::Disconnected) => break,
-                }
-            } else {
-                match queue.blocking_recv() {
-                    Some(op) => Some(op),
-                    None => break,
-                }
-            };
+        if let Err(fault) = self.checkpoint_frozen() {
+            self.status.fail(fault, self.data.name());
+        }
+        while let Some(first) = queue.blocking_recv() {
             self.gather(&queue);
-            let mut ops: VecDeque<_> = first.into_iter().collect();
-            let mut bytes: usize = ops.iter().map(Op::bytes).sum();
+            let mut bytes = first.bytes();
+            let mut ops = VecDeque::from([first]);
             while ops.len() < BATCH_OPS_MAX && bytes < BATCH_BYTES_MAX {
                 let Ok(op) = queue.try_recv() else { break };
                 bytes += op.bytes();
                 ops.push_back(op);
             }
             self.last_ops = ops.len();
-            self.batch(ops);
+            self.batch(ops, bytes);
         }
-        // After a failure the remaining writes are lost already.
-        if self.durability != Durability::Fsync && self.status.failed().is_none() {
-            self.batch(VecDeque::from([Op::FlushAndLowerCeiling(
-                oneshot::channel().0,
-            )]));
+        // After a failure the log has what was acknowledged.
+        if self.data.is_on_disk() && self.status.failed().is_none() {
+            let end = Op::FlushAndLowerCeiling(oneshot::channel().0);
+            self.batch(VecDeque::from([end]), 0);
+            self.reset_wal();
+        }
+    }
+
+    /// Empties the log, whose frames are all in the tables, so that the data file is complete.
+    fn reset_wal(&mut self) {
+        if self.status.failed().is_some() {
+            return;
+        }
+        if let Some(Err(detail)) = self.wal.as_mut().map(Wal::reset) {
+            tracing::warn!(detail, "cannot empty the write-ahead log of the store");
         }
     }
 
     /// Waits briefly for clients whose writes were acknowledged together to write again. Otherwise
-    /// the first of them gets its own commit, and all others wait for two. A single client, as in
-    /// the previous transaction, does not wait.
+    /// the first of them gets its own sync, and all others wait for two. A single client, as in the
+    /// previous batch, does not wait.
     fn gather(&self, queue: &mpsc::Receiver<Op>) {
         let start = Instant::now();
         while queue.len() + 1 < self.last_ops && start.elapsed() < GATHER_MAX {
@@ -197,48 +201,30 @@ impl WriterThread {
         }
     }
 
-    /// Executes `ops` in one transaction, publishes the events and responds.
-    fn batch(&mut self, mut ops: VecDeque<Op>) {
+    /// Executes `ops`, with values of `bytes` in total, publishes the events and responds.
+    fn batch(&mut self, mut ops: VecDeque<Op>, bytes: usize) {
         if ops.iter().any(|op| matches!(op, Op::Reopen(_))) {
             self.recover();
         }
         let mut pending = Vec::with_capacity(ops.len());
         let made = match self.status.failed() {
             Some(error) => Err(error),
-            None => catch_damage(|| self.transact(&mut ops, &mut pending))
-                .map_err(|fault| self.fail(fault)),
+            None => catch_damage(|| self.execute(&mut ops, bytes, &mut pending))
+                .map_err(|fault| self.status.fail(fault, self.data.name())),
         };
-        let committed = made.map(|events| self.hub.publish(events));
         // Executed operations may be on disk nevertheless; the others are not.
-        let unsure = committed.clone().map_err(|error| match error {
+        let unsure = made.clone().map_err(|error| match error {
             StorageError::Failed(detail) => StorageError::Unavailable(detail),
             error => error,
         });
         for op in pending {
             op.answer(&unsure);
         }
-        if let Err(error) = committed {
-            self.collecting = false;
+        if let Err(error) = made {
             for op in ops {
                 reject(op, error.clone());
             }
         }
-    }
-
-    /// Records a failure. A failed transaction leaves the file in an unknown state, so no more
-    /// writes are accepted until it is open again. See [`Self::recover`].
-    fn fail(&mut self, fault: Fault) -> StorageError {
-        let error = match fault.name_file(self.data.name()) {
-            StorageError::Failed(detail) => StorageError::Failed(format!(
-                "{detail}; nothing is written until the store could be opened again, which is \
-                 tried every {REOPEN_PAUSE:?}"
-            )),
-            error => error,
-        };
-        tracing::error!(error = %error, "writer of the store failed");
-        *self.status.failed.lock() = Some(error.clone());
-        self.status.has_failed.notify_one();
-        error
     }
 
     /// Opens the file again after a system failure (disk full, I/O error). A damaged file stays
@@ -248,85 +234,65 @@ impl WriterThread {
             return;
         }
         match catch_damage(|| self.reopen()) {
-            Ok(events) => {
-                tracing::info!(found = events.len(), "store is open again after a failure");
+            Ok(()) => {
+                tracing::info!("store is open again after a failure");
                 *self.status.failed.lock() = None;
-                self.unflushed = false;
-                // The next transaction determines whether collection is due.
-                self.collecting = true;
-                self.hub.publish(events);
             }
-            Err(fault) => drop(self.fail(fault)),
+            Err(fault) => drop(self.status.fail(fault, self.data.name())),
         }
     }
 
-    /// Opens the file again and returns the events that it has but that were not published: the
-    /// failed transaction, if it reached the disk. A store without durability may have lost
-    /// published events; its watches end, and it continues above their revisions.
-    fn reopen(&mut self) -> Result<Vec<StorageEvent>, Fault> {
-        let revision = self.data.reopen()?;
-        let published = self.hub.published();
-        if revision < published && self.durability != Durability::Fsync {
-            let numbers = prepare(&self.data, self.durability)?;
-            self.ceiling = numbers.ceiling;
-            self.hub.restart(numbers.revision);
-            return Ok(Vec::new());
+    /// Opens the file again and writes everything that was acknowledged to the tables, whose sync
+    /// does not depend on a log that failed. Then the log begins anew, without the failed frame.
+    fn reopen(&mut self) -> Result<(), Fault> {
+        // Its failure is the reason, or is repeated below.
+        drop(self.checkpointer.wait());
+        self.data.reopen()?;
+        self.checkpoint_all(self.ceiling())?;
+        if let Some(wal) = &mut self.wal {
+            wal.reset().map_err(Fault::Failed)?;
         }
-        if revision < published {
-            return Err(Fault::Damaged(format!(
-                "after a failure it is at revision {revision}, but {published} was acknowledged"
-            )));
-        }
-        let (mut events, mut read) = (Vec::new(), published);
-        while read < revision {
-            let found = self
-                .data
-                .read(|snapshot| snapshot.history_of(|_| true, read + 1, revision))?;
-            events.extend(found.0);
-            read = found.1;
-        }
-        Ok(events)
+        let deadlines = |snapshot| Deadlines::load(&snapshot);
+        self.deadlines = self.data.with_snapshot(deadlines)?;
+        Ok(())
     }
 
-    /// Executes one transaction. Removes its operations from `ops`; those without a response yet
-    /// are in `pending`.
-    fn transact(
+    /// Executes a batch. Removes its operations from `ops`; those without a response yet are in
+    /// `pending`.
+    fn execute(
         &mut self,
         ops: &mut VecDeque<Op>,
+        bytes: usize,
         pending: &mut Vec<Pending>,
-    ) -> Result<Vec<StorageEvent>, Fault> {
-        let rest = ops
-            .iter()
-            .any(|op| matches!(op, Op::FlushAndLowerCeiling(_)));
-        let flush = rest || ops.iter().any(|op| matches!(op, Op::Flush(_)));
-        let compact = |op: &Op| matches!(op, Op::Compact(..));
-        let collect = self.collecting || ops.iter().any(compact);
-        let fsync = self.durability == Durability::Fsync;
-        let durable = flush || fsync || tables::is_near_ceiling(self.hub.published(), self.ceiling);
-        let txn = self.data.begin_write(durable)?;
-        let mut tables = Tables::open(&txn)?;
-        while let Some(op) = ops.pop_front() {
-            self.apply(&mut tables, op, pending)?;
+    ) -> Result<(), Fault> {
+        let lower = |op: &Op| matches!(op, Op::FlushAndLowerCeiling(_));
+        let ceiling = match ops.iter().any(lower) && self.durability != Durability::Fsync {
+            true => Ceiling::Lower,
+            false => self.ceiling(),
+        };
+        let flush = ops.iter().any(|op| lower(op) || matches!(op, Op::Flush(_)));
+        let writes = |op: &Op| matches!(op, Op::Put(..) | Op::Delete(..) | Op::Expire(..));
+        if ops.iter().any(writes) {
+            self.make_room()?;
         }
-        let collect = collect && self.collect(&mut tables)?;
-        let next_deadline_ms = tables.next_deadline_ms()?;
-        if durable && !fsync {
-            match rest {
-                true => tables.lower_ceiling(),
-                false => tables.raise_ceiling(),
+        let (changes, next_deadline_ms) = self.data.with_snapshot(|snapshot| {
+            let mut batch = Batch::begin(snapshot, &mut self.deadlines, ops.len(), bytes);
+            while let Some(op) = ops.pop_front() {
+                if matches!(op, Op::Compact(..) | Op::Checkpoint) {
+                    self.checkpoint_due = true;
+                }
+                apply(&mut batch, op, self.data.name(), pending);
             }
+            let next_deadline_ms = batch.next_deadline_ms();
+            Ok((batch.finish(), next_deadline_ms))
+        })?;
+        if let Some(changes) = changes {
+            self.commit(changes)?;
         }
-        let (numbers, events, changed) = tables.finish()?;
-        if changed || (flush && self.unflushed) {
-            txn.commit()?;
-            self.data.raise_newest(numbers.revision);
-            self.unflushed = !durable;
-            self.ceiling = numbers.ceiling;
-            self.record(&numbers, durable);
-        } else {
-            txn.abort()?;
+        if flush {
+            self.checkpoint_all(ceiling)?;
         }
-        self.collecting = collect && numbers.collected < numbers.compacted;
+        self.checkpoint_if_due()?;
         let before = self
             .status
             .next_deadline_ms
@@ -334,88 +300,132 @@ impl WriterThread {
         if next_deadline_ms < before {
             self.status.deadline_changed.notify_one();
         }
-        Ok(events)
+        Ok(())
     }
 
-    /// Executes one operation.
-    fn apply(
-        &self,
-        tables: &mut Tables<'_>,
-        op: Op,
-        pending: &mut Vec<Pending>,
-    ) -> Result<(), Fault> {
-        match op {
-            Op::Put(put, expires_ms, reply) => {
-                let result = tables.put(put, expires_ms);
-                self.defer_reply(result, reply, pending, Pending::Write)
-            }
-            Op::Delete(key, expect, reply) => {
-                let result = tables.delete(key, expect);
-                self.defer_reply(result, reply, pending, Pending::Write)
-            }
-            Op::Compact(at, reply) => {
-                let result = tables.compact(at);
-                self.defer_reply(result, reply, pending, |reply, ()| Pending::Done(reply))
-            }
-            Op::Expire(now_ms, reply) => {
-                let result = tables.expire(now_ms);
-                self.defer_reply(result, reply, pending, Pending::Expired)
-            }
-            Op::Flush(reply) | Op::FlushAndLowerCeiling(reply) | Op::Reopen(reply) => {
-                pending.push(Pending::Done(reply));
-                Ok(())
-            }
+    /// Writes the frame of a batch to the log, and makes its changes visible once it is on disk.
+    fn commit(&mut self, changes: Changes) -> Result<(), Fault> {
+        let Changes {
+            mut layer,
+            frame,
+            position,
+            events,
+        } = changes;
+        if let Some(wal) = &mut self.wal {
+            wal.append(&frame).map_err(Fault::Failed)?;
+            self.data.record_durable(position.revision);
+        }
+        layer.push(frame);
+        self.data.publish(layer, position);
+        self.hub.publish(events);
+        Ok(())
+    }
+
+    fn ceiling(&self) -> Ceiling {
+        match self.durability {
+            Durability::Fsync => Ceiling::Keep,
+            Durability::Interval(_) | Durability::None => Ceiling::Raise,
         }
     }
 
-    /// Defers a response until after the commit. An operation that found damage or was invalid is
-    /// answered immediately; a write that failed half-way fails the transaction.
-    fn defer_reply<T>(
-        &self,
-        result: Result<T, Fault>,
-        reply: Reply<T>,
-        pending: &mut Vec<Pending>,
-        keep: impl FnOnce(Reply<T>, T) -> Pending,
-    ) -> Result<(), Fault> {
-        let fault = match result {
-            Ok(answer) => {
-                pending.push(keep(reply, answer));
-                return Ok(());
-            }
-            Err(fault) => fault,
-        };
-        let failed = matches!(fault, Fault::Failed(_));
-        let error = fault.name_file(self.data.name());
-        // The receiver may have been dropped.
-        drop(reply.send(Err(error.clone())));
-        if failed {
-            return Err(Fault::Storage(error));
+    /// Waits while the layers are too large, and until the ceiling is high enough.
+    fn make_room(&mut self) -> Result<(), Fault> {
+        if self.checkpointer.is_running()? && self.data.active_bytes() >= ACTIVE_BYTES_MAX {
+            self.checkpointer.wait()?;
+            self.checkpoint_if_due()?;
+        }
+        let near_ceiling = tables::is_near_ceiling(self.hub.published(), self.data.ceiling());
+        if self.durability != Durability::Fsync && near_ceiling {
+            self.checkpointer.wait()?;
+            self.checkpoint_active(Ceiling::Raise)?;
+            self.checkpointer.wait()?;
         }
         Ok(())
     }
 
-    /// Deletes some compacted records and returns true if there may be more.
-    fn collect(&self, tables: &mut Tables<'_>) -> Result<bool, Fault> {
-        match tables.collect() {
-            Ok(()) => Ok(true),
-            // Only compacted data is damaged: writes continue, collection stops.
-            Err(Fault::Damaged(detail)) => {
-                let error = Fault::Damaged(detail).name_file(self.data.name());
-                tracing::error!(error = %error, "cannot delete compacted history");
-                Ok(false)
-            }
-            Err(fault) => Err(fault),
+    /// Begins a checkpoint of the active layer if it is due and none is running.
+    fn checkpoint_if_due(&mut self) -> Result<(), Fault> {
+        let due = self.checkpoint_due || self.data.active_bytes() >= CHECKPOINT_BYTES;
+        if !due || self.checkpointer.is_running()? {
+            return Ok(());
         }
+        self.checkpoint_due = false;
+        if self.data.has_changes() {
+            self.checkpoint_active(self.ceiling())?;
+        }
+        Ok(())
     }
 
-    /// Records the durable revision. A failure is not fatal, because the file is only a check.
-    fn record(&mut self, numbers: &Numbers, durable: bool) {
-        let Some(revision_file) = self.revision_file.as_mut().filter(|_| durable) else {
-            return;
-        };
-        if let Err(error) = revision_file.record(numbers.revision) {
-            tracing::warn!(error = %error, "cannot write the store's revision file");
+    /// Begins to write the active layer to the tables. There must be no frozen layer.
+    fn checkpoint_active(&mut self, ceiling: Ceiling) -> Result<(), Fault> {
+        let layer = self.data.freeze();
+        if let Some(wal) = &mut self.wal {
+            wal.rotate();
         }
+        self.checkpointer.begin(layer, ceiling)
+    }
+
+    /// Begins to write the frozen layer to the tables, if there is one and no checkpoint is running.
+    fn checkpoint_frozen(&mut self) -> Result<(), Fault> {
+        if let Some(layer) = self.data.frozen() {
+            self.checkpointer.begin(layer, self.ceiling())?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the tables have all changes.
+    fn checkpoint_all(&mut self, ceiling: Ceiling) -> Result<(), Fault> {
+        self.checkpointer.wait()?;
+        self.checkpoint_frozen()?;
+        self.checkpointer.wait()?;
+        if self.data.has_changes() || ceiling != Ceiling::Keep {
+            self.checkpoint_active(ceiling)?;
+            self.checkpointer.wait()?;
+        }
+        Ok(())
+    }
+}
+
+/// Executes one operation. Its response waits for the commit, except that an operation that found
+/// damage or was invalid is answered immediately.
+fn apply(batch: &mut Batch<'_>, op: Op, file: &str, pending: &mut Vec<Pending>) {
+    match op {
+        Op::Put(put, expires_ms, reply) => {
+            let result = batch.put(put, expires_ms);
+            defer_reply(result, reply, file, pending, Pending::Write);
+        }
+        Op::Delete(key, expect, reply) => {
+            let result = batch.delete(key, expect);
+            defer_reply(result, reply, file, pending, Pending::Write);
+        }
+        Op::Compact(at, reply) => {
+            let result = batch.compact(at);
+            defer_reply(result, reply, file, pending, |reply, ()| {
+                Pending::Done(reply)
+            });
+        }
+        Op::Expire(now_ms, reply) => {
+            let result = batch.expire(now_ms);
+            defer_reply(result, reply, file, pending, Pending::Expired);
+        }
+        Op::Flush(reply) | Op::FlushAndLowerCeiling(reply) | Op::Reopen(reply) => {
+            pending.push(Pending::Done(reply));
+        }
+        Op::Checkpoint | Op::Checkpointed => {}
+    }
+}
+
+fn defer_reply<T>(
+    result: Result<T, Fault>,
+    reply: Reply<T>,
+    file: &str,
+    pending: &mut Vec<Pending>,
+    keep: impl FnOnce(Reply<T>, T) -> Pending,
+) {
+    match result {
+        Ok(answer) => pending.push(keep(reply, answer)),
+        // The receiver may have been dropped.
+        Err(fault) => drop(reply.send(Err(fault.name_file(file)))),
     }
 }
 
@@ -427,5 +437,6 @@ fn reject(op: Op, error: StorageError) {
         | Op::FlushAndLowerCeiling(reply)
         | Op::Reopen(reply) => drop(reply.send(Err(error))),
         Op::Expire(_, reply) => drop(reply.send(Err(error))),
+        Op::Checkpoint | Op::Checkpointed => {}
     }
 }

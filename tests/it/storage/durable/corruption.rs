@@ -11,7 +11,7 @@ use watchet::storage::{Expect, Put, Storage, StorageError};
 
 use super::super::model::{Model, step};
 use super::super::support::{create, key};
-use super::{open, reopen};
+use super::{flush, open, reopen};
 use watchet_test_util::seeds::seed_or;
 
 /// The length of the file's header, which locates everything else.
@@ -38,6 +38,7 @@ impl Sample {
             }
         }
         let data = directory.path().join(DATA_FILE);
+        flush(&store).await;
         if clean {
             drop(store);
         }
@@ -208,6 +209,7 @@ async fn records_damaged_under_an_open_store_are_not_served() {
         };
         store.put(put).await.unwrap();
     }
+    flush(&store).await;
     let data = file(directory.path(), DATA_FILE);
     let mut bytes = std::fs::read(&data).unwrap();
     for number in 0..RECORDS {

@@ -5,6 +5,7 @@ mod child;
 mod corruption;
 mod crash;
 mod duties;
+mod log;
 mod restart;
 
 use std::path::Path;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use watchet::storage::Storage;
 use watchet::storage::embedded::{
-    DATA_FILE, Durability, Embedded, EmbeddedConfig, OpenError, REVISION_FILE,
+    DATA_FILE, Durability, Embedded, EmbeddedConfig, OpenError, REVISION_FILE, WAL_FILES,
 };
 
 /// Opens a store without automatic compaction.
@@ -47,13 +48,20 @@ fn reopen_with(directory: &Path, durability: Durability) -> Arc<dyn Storage> {
     panic!("{} stays in use", directory.display());
 }
 
+/// Writes all changes of the store to its data file; until then, the log has the newest.
+async fn flush(store: &Arc<dyn Storage>) {
+    let cancelled = tokio_util::sync::CancellationToken::new();
+    cancelled.cancel();
+    store.maintain(cancelled).await;
+}
+
 /// A copy of a store's files in another directory, as a crash of the process would leave them.
 struct Crashed(tempfile::TempDir);
 
 impl Crashed {
     fn copy(directory: &Path) -> Self {
         let copy = tempfile::tempdir().expect("a temporary directory");
-        for file in [DATA_FILE, REVISION_FILE] {
+        for file in [DATA_FILE, REVISION_FILE].into_iter().chain(WAL_FILES) {
             std::fs::copy(directory.join(file), copy.path().join(file)).expect("a readable file");
         }
         Self(copy)

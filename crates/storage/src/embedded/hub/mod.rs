@@ -204,17 +204,6 @@ impl Hub {
         drop(state);
         wake_all(ended);
     }
-
-    /// Ends every watch and restarts at `revision`: events published last are lost.
-    pub(super) fn restart(&self, revision: u64) {
-        let mut state = self.0.lock();
-        let ended = state.end_watches();
-        state.published = revision;
-        state.tail.clear();
-        state.tail_bytes = 0;
-        drop(state);
-        wake_all(ended);
-    }
 }
 
 fn wake_all(watches: Vec<Arc<Notify>>) {

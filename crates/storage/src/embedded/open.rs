@@ -1,0 +1,170 @@
+//! Opens the files of a store: the directory and its lock, the data file and its checks, and the
+//! changes in the log.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use redb::{Builder, Database, DatabaseError, ReadableDatabase as _};
+
+use super::codec::decode_number;
+use super::data::{PAGE_CACHE_BYTES, REVISION_FILE};
+use super::error::{Fault, OpenError, catch_damage};
+use super::layer::{FrozenLayer, Layer, Position};
+use super::private_file::{open_private, sync_directory};
+use super::snapshot::Base;
+use super::tables::{self, FORMAT, FORMAT_VERSION, META};
+use super::wal::Frame;
+
+const NEW_DATA_FILE: &str = "store.redb.new";
+const LOCK_FILE: &str = "store.lock";
+
+/// Opens the tables and checks them beyond the checksums of their pages.
+pub(super) fn open_tables(db: &Database, path: &Path) -> Result<Base, OpenError> {
+    let format = catch_damage(|| {
+        let txn = db.begin_read()?;
+        let meta = txn.open_table(META)?;
+        let bytes = meta.get(FORMAT)?;
+        bytes
+            .and_then(|bytes| decode_number(FORMAT, bytes.value()))
+            .ok_or_else(|| Fault::Damaged("the format is missing".to_owned()))
+    });
+    let found = format.map_err(|fault| OpenError::from_fault(path, fault))?;
+    if found != FORMAT_VERSION {
+        return Err(OpenError::Format {
+            path: path.to_owned(),
+            found,
+            supported: FORMAT_VERSION,
+        });
+    }
+    let base = catch_damage(|| {
+        let base = Base::open(db)?;
+        base.check_newest()?;
+        Ok(base)
+    });
+    base.map_err(|fault| OpenError::from_fault(path, fault))
+}
+
+/// Returns the layer of the frames of the log after `position`; `None` if there are none.
+pub(super) fn replay(
+    frames: Vec<Frame>,
+    mut position: Position,
+) -> Result<Option<FrozenLayer>, Fault> {
+    if frames.is_empty() {
+        return Ok(None);
+    }
+    let mut layer = Layer::default();
+    for frame in frames {
+        position.revision += frame.records().count() as u64;
+        position.compacted = frame.compacted();
+        position.sequence = frame.sequence();
+        layer.replay(frame)?;
+    }
+    tracing::info!(
+        revision = position.revision,
+        bytes = layer.bytes(),
+        "replayed the write-ahead log of the store"
+    );
+    Ok(Some(FrozenLayer {
+        layer,
+        end: position,
+    }))
+}
+
+/// Checks that the store is not older than the revision file.
+pub(super) fn check_revision(
+    path: &Path,
+    revision: u64,
+    last_revision: Option<u64>,
+) -> Result<(), OpenError> {
+    match last_revision {
+        Some(last_revision) if last_revision > revision => Err(OpenError::corrupt(
+            path,
+            format!(
+                "it is at revision {revision}, but {REVISION_FILE} beside it says that revision \
+                 {last_revision} was written; if you put an older copy there on purpose, remove \
+                 {REVISION_FILE}"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Creates the data directory with access for its owner only, since stored objects include secrets.
+/// An existing directory keeps its mode.
+pub(super) fn make_directory(directory: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory)
+}
+
+/// Locks the directory for this process. The database also locks its file, but the directory must
+/// be locked before the file exists and while the revision file is read.
+pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK_FILE);
+    let file = open_private(&path).map_err(|error| OpenError::io(&path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
+            directory: directory.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(OpenError::io(&path, error)),
+    }
+}
+
+/// Creates an empty store under a temporary name first, so that a killed process leaves no partial
+/// file, which a later open would report as corrupt.
+pub(super) fn create(directory: &Path, path: &Path) -> Result<Database, OpenError> {
+    let new = directory.join(NEW_DATA_FILE);
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(OpenError::io(&new, error));
+        }
+        _ => {}
+    }
+    // The database accepts an empty file, which is created here so that only its owner can read it.
+    open_private(&new).map_err(|error| OpenError::io(&new, error))?;
+    let db = Builder::new()
+        .set_cache_size(PAGE_CACHE_BYTES)
+        .create(&new)
+        .map_err(|error| OpenError::from_fault(&new, error.into()))?;
+    initialize(&db).map_err(|fault| OpenError::from_fault(&new, fault))?;
+    std::fs::rename(&new, path).map_err(|error| OpenError::io(path, error))?;
+    // The rename is durable once the directory is synced.
+    sync_directory(directory).map_err(|error| OpenError::io(directory, error))?;
+    Ok(db)
+}
+
+pub(super) fn initialize(db: &Database) -> Result<(), Fault> {
+    let mut txn = db.begin_write()?;
+    txn.set_two_phase_commit(true);
+    tables::create(&txn)?;
+    txn.commit()?;
+    Ok(())
+}
+
+/// Opens a file and verifies the checksum of each page: a damaged inner page could hide objects,
+/// which the checksums of records do not detect.
+pub(super) fn open_file(path: &Path) -> Result<Database, OpenError> {
+    let opened = catch_damage(|| {
+        let opened = Builder::new()
+            .set_cache_size(PAGE_CACHE_BYTES)
+            .set_check_integrity_on_open(true)
+            .open(path);
+        match opened {
+            Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
+            Err(DatabaseError::UpgradeRequired(version)) => Err(Fault::Damaged(format!(
+                "file format version {version} is not supported"
+            ))),
+            opened => Ok(Some(opened?)),
+        }
+    });
+    match opened {
+        Ok(Some(db)) => Ok(db),
+        Ok(None) => Err(OpenError::InUse {
+            directory: path.parent().map(PathBuf::from).unwrap_or_default(),
+        }),
+        Err(fault) => Err(OpenError::from_fault(path, fault)),
+    }
+}

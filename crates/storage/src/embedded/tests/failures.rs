@@ -1,0 +1,224 @@
+//! Tests of failures of the disk: writes and syncs that fail, and crashes at every access.
+
+use super::disk::{DATA, Disk, FULL, LOG_SYNC, LOG_TORN, NONE};
+use super::*;
+
+/// Returns the keys of the store.
+async fn keys(store: &Embedded) -> Vec<String> {
+    let request = ListRequest {
+        prefix: key("/pods/"),
+        start: String::new(),
+        at: None,
+        limit: 0,
+        count: false,
+    };
+    let page = store.list(request).await.unwrap();
+    let keys = page.items.iter().map(|item| item.key.as_str().to_owned());
+    keys.collect()
+}
+
+#[tokio::test]
+async fn a_failing_disk_acknowledges_nothing() {
+    for fault in [FULL, LOG_SYNC, LOG_TORN] {
+        let disk = Disk::default();
+        let store = disk.open(Durability::Fsync, true);
+        let first = done(&store, "/pods/ns/a", Expect::Absent).await;
+        let mut watch = store.watch(&key("/pods/"), first).await.unwrap();
+
+        disk.fail(fault);
+        let unsure = put(&store, "/pods/ns/b", Expect::Absent).await;
+        assert!(
+            matches!(unsure, Err(StorageError::Unavailable(_))),
+            "{unsure:?}"
+        );
+        let (shown, _) = store.get(&key("/pods/ns/b")).await.unwrap();
+        assert_eq!(shown, None, "it may be lost, so nobody sees it");
+        // A later sync that succeeds says nothing about writes before a failed one.
+        disk.fail(NONE);
+        let refused = put(&store, "/pods/ns/c", Expect::Absent).await;
+        match refused {
+            Err(StorageError::Failed(text)) => assert!(text.contains("opened again"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+        let refused = store.delete(&key("/pods/ns/a"), first).await;
+        assert!(
+            matches!(refused, Err(StorageError::Failed(_))),
+            "{refused:?}"
+        );
+        assert!(
+            watch.batches.next().now_or_never().is_none(),
+            "nothing happened"
+        );
+        drop(store);
+        let end = watch.batches.next().await;
+        assert!(
+            matches!(end, Some(Err(StorageError::Unavailable(_)))),
+            "{end:?}"
+        );
+        assert!(watch.batches.next().await.is_none());
+        // After a restart the unacknowledged write exists if its frame is complete.
+        let store = disk.open(Durability::Fsync, false);
+        let found = keys(&store).await;
+        match fault {
+            LOG_SYNC => assert_eq!(found, ["/pods/ns/a", "/pods/ns/b"]),
+            _ => assert_eq!(found, ["/pods/ns/a"]),
+        }
+    }
+}
+
+fn maintain(store: &Arc<Embedded>) {
+    let tasks = Tasks::new();
+    let (maintained, stop) = (store.clone(), tasks.token());
+    tasks.spawn("maintain", async move { maintained.maintain(stop).await });
+}
+
+/// Advances the paused time until `done`, and lets the writer thread, which runs in real time,
+/// work.
+async fn until(done: impl AsyncFn() -> bool) {
+    for _ in 0..5000 {
+        if done().await {
+            return;
+        }
+        tokio::time::sleep(writer::REOPEN_PAUSE).await;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("the condition is never met");
+}
+
+/// After a failure of the log the store recovers by itself, without the unacknowledged write, also
+/// if it is killed immediately afterwards.
+#[tokio::test(start_paused = true)]
+async fn store_recovers_once_its_disk_works() {
+    for fault in [FULL, LOG_SYNC, LOG_TORN] {
+        let disk = Disk::default();
+        let store = disk.open(Durability::Fsync, true);
+        maintain(&store);
+        let first = done(&store, "/pods/ns/a", Expect::Absent).await;
+        let mut watch = store.watch(&key("/pods/"), first).await.unwrap();
+
+        disk.fail(fault);
+        put(&store, "/pods/ns/b", Expect::Absent).await.unwrap_err();
+        put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
+        // Attempts to open it fail.
+        tokio::time::sleep(3 * writer::REOPEN_PAUSE).await;
+        if fault != LOG_TORN {
+            put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
+            // The health check fails.
+            store.current_revision().await.unwrap_err();
+        }
+        disk.fail(NONE);
+        until(async || store.status.failed().is_none()).await;
+        let (a, _) = store.get(&key("/pods/ns/a")).await.unwrap();
+        assert_eq!(a.unwrap().mod_revision, first);
+        let c = done(&store, "/pods/ns/c", Expect::Absent).await;
+        assert_eq!(c, first.next(), "no client has seen the revision");
+        let batch = watch.batches.next().await.unwrap().unwrap();
+        let events: Vec<_> = batch.events.iter().map(|event| event.revision).collect();
+        assert_eq!(events, [c], "each change, once, in order");
+
+        let store = disk.crash().open(Durability::Fsync, false);
+        assert_eq!(keys(&store).await, ["/pods/ns/a", "/pods/ns/c"]);
+        assert_eq!(store.current_revision().await.unwrap(), c);
+    }
+}
+
+/// A failure of the tables loses nothing: the log has it, and so has the memory.
+#[tokio::test(start_paused = true)]
+async fn a_failed_checkpoint_loses_nothing() {
+    let disk = Disk::default();
+    let store = disk.open(Durability::Fsync, true);
+    let first = done(&store, "/pods/ns/a", Expect::Absent).await;
+    disk.fail(DATA);
+    let second = done(&store, "/pods/ns/b", Expect::Absent).await;
+    store.execute(Op::Flush).await.unwrap_err();
+    put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
+    let (b, _) = store.get(&key("/pods/ns/b")).await.unwrap();
+    assert_eq!(b.unwrap().mod_revision, second);
+
+    let copy = disk.crash().open(Durability::Fsync, false);
+    assert_eq!(keys(&copy).await, ["/pods/ns/a", "/pods/ns/b"]);
+    assert_eq!(copy.current_revision().await.unwrap(), second);
+    maintain(&store);
+    tokio::time::sleep(3 * writer::REOPEN_PAUSE).await;
+    disk.fail(NONE);
+    until(async || store.status.failed().is_none()).await;
+    let third = done(&store, "/pods/ns/c", Expect::Absent).await;
+    assert_eq!(third, second.next());
+    let mut watch = store.watch(&key("/pods/"), first).await.unwrap();
+    let batch = watch.batches.next().await.unwrap().unwrap();
+    let events: Vec<_> = batch.events.iter().map(|event| event.revision).collect();
+    assert_eq!(events, [second, third]);
+}
+
+/// With interval durability, the flush each second prevented the store from being opened again. A
+/// store that goes on after a failure loses nothing.
+#[tokio::test(start_paused = true)]
+async fn store_with_interval_durability_recovers() {
+    let disk = Disk::default();
+    let store = disk.open(Durability::Interval(Duration::from_secs(1)), true);
+    let flushed = done(&store, "/pods/ns/flushed", Expect::Absent).await;
+    store.execute(Op::Flush).await.unwrap();
+    let mut watch = store.watch(&key("/pods/"), flushed).await.unwrap();
+    let unflushed = done(&store, "/pods/ns/unflushed", Expect::Absent).await;
+    disk.fail(FULL);
+    store.execute(Op::Flush).await.unwrap_err();
+    put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
+    disk.fail(NONE);
+    maintain(&store);
+    until(async || store.status.failed().is_none()).await;
+
+    let made = done(&store, "/pods/ns/new", Expect::Absent).await;
+    assert_eq!(made, unflushed.next());
+    let mut revisions = Vec::new();
+    while revisions.len() < 2 {
+        let batch = watch.batches.next().await.unwrap().unwrap();
+        revisions.extend(batch.events.into_iter().map(|event| event.revision));
+    }
+    assert_eq!(revisions, [unflushed, made]);
+}
+
+/// A crash of the process or a power failure after each access to the disk, in a life with
+/// checkpoints, reuses of the files of the log, compactions and an orderly end: acknowledged writes
+/// are there, other writes are there or not, and the store works.
+#[tokio::test]
+async fn a_crash_at_any_access_loses_nothing() {
+    let mut random = fastrand::Rng::with_seed(watchet_test_util::seeds::seed());
+    let disk = Disk::default();
+    let store = disk.open(Durability::Fsync, true);
+    // Of each acknowledged write, the accesses before and its revision.
+    let mut acknowledged = vec![(disk.accesses(), 1)];
+    for round in 0..24 {
+        let at = format!("/pods/ns/{round:03}");
+        let revision = done(&store, &at, Expect::Absent).await;
+        acknowledged.push((disk.accesses(), revision.get()));
+        match round % 8 {
+            // In the background, so that further writes are made meanwhile.
+            2 | 5 => drop(store.queue.as_ref().unwrap().try_send(Op::Checkpoint)),
+            6 => store.compact(revision).await.unwrap(),
+            7 => store.execute(Op::Flush).await.unwrap(),
+            _ => {}
+        }
+    }
+    drop(store);
+    let (first, last) = (acknowledged[0].0, disk.accesses());
+    assert!(last - first > 150, "{first} to {last}");
+    for accesses in first..=last {
+        let before = acknowledged.iter().take_while(|(at, _)| *at <= accesses);
+        let expected = before.last().unwrap().1;
+        let power_failure = random.bool();
+        let crashed = disk.crash_after(accesses, power_failure.then_some(&mut random));
+        let story = format!("{accesses} accesses, power failure: {power_failure}");
+        let store = crashed.open(Durability::Fsync, false);
+        let revision = store.current_revision().await.unwrap().get();
+        assert!(
+            (expected..=expected + 1).contains(&revision),
+            "{story}: {revision}, {expected}"
+        );
+        let found = keys(&store).await;
+        let numbers = 0..revision - 1;
+        let keys: Vec<_> = numbers.map(|n| format!("/pods/ns/{n:03}")).collect();
+        assert_eq!(found, keys, "{story}");
+        let next = done(&store, "/pods/ns/next", Expect::Absent).await;
+        assert_eq!(next.get(), revision + 1, "{story}");
+    }
+}
