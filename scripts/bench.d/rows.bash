@@ -15,26 +15,76 @@ medians() {
     for name in "$@"; do
         field=$((field + 1))
         row "$name" "$(awk -v field=$field 'NF { print $field }' <<<"$lines" | sort -g |
-            awk '{ value[NR] = $1 } END { print NR ? value[int((NR + 1) / 2)] : "-" }')"
+            awk '{ value[NR] = $1 } END { print NR ? value[int((NR + 1) / 2)] : "-" }')$(mark "$lines" "$name")"
     done
 }
 
+# mark LINES NAME: prints a * if the last field of a line says that the load generator was the bottleneck, and the row
+# is a rate or a latency: CPU time and memory per unit of work remain valid.
+mark() {
+    case $2 in
+    *CPU* | *KiB* | *MB*) ;;
+    *) awk '$NF == "true" { found = 1 } END { if (found) printf "*" }' <<<"$1" ;;
+    esac
+}
+
 # measure "KEY=ROW ..." ARGUMENTS...: runs `watchet bench ARGUMENTS` BENCH_RUNS times and adds the median of each KEY of
-# the reports to its ROW. RUN in an argument is replaced by the number of the run.
+# the reports to its ROW. RUN in an argument is replaced by the number of the run. With --against, the runs of the other
+# server are in between.
 measure() {
-    local prints=() names=() lines="" run item
+    local prints=(--saturate) names=() lines="" others="" run item other=()
     while IFS= read -r item; do
         prints+=(--print "${item%%=*}")
         names+=("${item#*=}")
     done <<<"$1"
+    prints+=(--print generator_is_bottleneck)
     shift
+    of_other "$@"
     for ((run = 1; run <= runs; run++)); do
-        if ! lines+=$("$binary" bench "${@//RUN/$run}" "${prints[@]}")$'\n'; then
-            echo "scripts/bench: failed: watchet bench ${*//RUN/$run}" >&2
-            failures=$((failures + 1))
+        lines+=$(bench "${@//RUN/$run}" "${prints[@]}")$'\n'
+        if [ ${#other[@]} != 0 ]; then
+            others+=$(bench "${other[@]//RUN/$run}" "${prints[@]}")$'\n'
         fi
     done
     medians "$lines" "${names[@]}"
+    if [ ${#other[@]} != 0 ]; then
+        local column=other
+        medians "$others" "${names[@]}"
+    fi
+}
+
+# bench ARGUMENTS...: runs `watchet bench ARGUMENTS`.
+bench() {
+    "$binary" bench "$@" || fail "watchet bench $*"
+}
+
+# of_other ARGUMENTS...: sets other to the arguments for the other server; empty if there is none, or if the arguments
+# are for the floor or for the insecure port, which it does not have.
+of_other() {
+    local argument previous=
+    other=()
+    if [ -z "$against" ]; then
+        return
+    fi
+    for argument in "$@"; do
+        if [ "$argument" = floor ] || [ "$argument" = --server ]; then
+            other=()
+            return
+        fi
+        if [ "$previous" = --pid ]; then
+            argument=$against_pid
+        fi
+        other+=("$argument")
+        previous=$argument
+    done
+    other+=(--kubeconfig "$against")
+}
+
+# on_other LOAD ARGUMENTS...: runs a load on the other server, if there is one.
+on_other() {
+    if [ -n "$against" ]; then
+        bench "$@" --kubeconfig "$against" --pid "$against_pid" --saturate
+    fi
 }
 
 # once COMMAND...: runs COMMAND with a single run per measurement.
@@ -85,7 +135,7 @@ measure_starts() {
         if [ "$1" = etcd ]; then
             end "$etcd"
             rm -rf "$work/etcd"
-            start_etcd
+            start_etcd "${etcd_flags[@]}"
         fi
         launch "$1"
         check_get /api/v1/namespaces
@@ -162,17 +212,33 @@ latency_us_complete.p99=$name of all pods by 10 concurrent clients: p99 us" \
 
 # measure_pods STORAGE: the measurements with all pods: memory, lists and restarts.
 measure_pods() {
-    local before bytes
+    local before after run
+    local fill=(fill pods --count "$pods" --size 3000 --nodes $((pods > 50 ? pods / 50 : 1)) --print rss_bytes_after)
+    local warm=(list pods --requests 1 --print rss_bytes_after)
     fresh_server "$1"
+    # The other server cannot start again, so the objects of earlier rows are deleted instead.
+    for ((run = 1; run <= runs; run++)); do
+        on_other clear configmaps --namespace "bench-$run" --count "$(scaled 20000)" --print requests >/dev/null
+    done
     # Starts the cache of pods, so that the difference is the memory of the pods only.
-    before=$("$binary" bench list pods --requests 1 --pid "$server" --print rss_bytes_after)
-    bytes=$("$binary" bench fill pods --count "$pods" --size 3000 \
-        --nodes $((pods > 50 ? pods / 50 : 1)) --pid "$server" --print rss_bytes_after)
-    row "memory with the pods cached, above idle: x of their JSON" \
-        "$(awk -v after="$bytes" -v before="$before" -v json=$((pods * 3000)) \
-            'BEGIN { printf "%.2f", (after - before) / json }')"
+    before=$(bench "${warm[@]}" --pid "$server" --saturate)
+    after=$(bench "${fill[@]}" --pid "$server" --saturate)
+    memory_row
+    if [ -n "$against" ]; then
+        before=$(on_other "${warm[@]}")
+        after=$(on_other "${fill[@]}")
+        (column=other && memory_row)
+    fi
     measure_lists
+    on_other clear pods --count "$pods" --print requests >/dev/null
     measure_restart "$1"
+}
+
+# memory_row: adds the row of the memory that the pods take, from $before and $after.
+memory_row() {
+    row "memory with the pods cached, above idle: x of their JSON" \
+        "$(awk -v after="$after" -v before="$before" -v json=$((pods * 3000)) \
+            'BEGIN { printf "%.2f", (after - before) / json }')"
 }
 
 # measure_restart STORAGE: restarts the server that has the pods. Only the cache answers a consistent list without a
@@ -185,10 +251,9 @@ measure_restart() {
         check_get "/api/v1/pods?labelSelector=tier%3Dnone"
         lines+="$ready_ms $(since "$began") $(server_cpu_s)"$'\n'
     done
-    items=$("$binary" bench list pods --resource-version 0 --requests 1 --print items)
+    items=$(bench list pods --resource-version 0 --requests 1 --saturate --print items)
     if [ "$items" != "$pods" ]; then
-        echo "scripts/bench: failed: $items of $pods pods are left after a restart" >&2
-        failures=$((failures + 1))
+        fail "$items of $pods pods are left after a restart"
     fi
     medians "$lines" "restart with the pods: ms until ready" \
         "restart with the pods: ms until the cache answers" \
@@ -206,11 +271,11 @@ measure_writes_at() {
 
 # Embedded store only: with etcd, the cost of a larger store is etcd's.
 measure_write_growth() {
-    local fill=(fill configmaps --size 300 --connections 64) rate
+    local fill=(fill configmaps --size 300 --connections 64 --saturate) rate
     fresh_server embedded
-    "$binary" bench "${fill[@]}" --namespace grow-1 --count "$(scaled 1000)" --print requests >/dev/null
+    bench "${fill[@]}" --namespace grow-1 --count "$(scaled 1000)" --print requests >/dev/null
     measure_writes_at 1,000
-    rate=$("$binary" bench "${fill[@]}" --namespace grow-2 --count "$(scaled 99000)" \
+    rate=$(bench "${fill[@]}" --namespace grow-2 --count "$(scaled 99000)" \
         --print requests_per_s)
     measure_writes_at 100,000
     if [ "$scale" -lt 100 ]; then
@@ -220,7 +285,7 @@ measure_write_growth() {
         echo "scripts/bench: skipped 1,000,000 objects: at $rate/s their creation takes too long" >&2
         return
     fi
-    "$binary" bench "${fill[@]}" --namespace grow-3 --count 900000 --print requests >/dev/null
+    bench "${fill[@]}" --namespace grow-3 --count 900000 --print requests >/dev/null
     measure_writes_at 1,000,000
 }
 

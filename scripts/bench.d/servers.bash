@@ -1,15 +1,17 @@
 # Starts and ends the measured servers, watchet and etcd, on free ports, and times each start. Sourced by
-# scripts/bench, which sets $binary, $work and $failures.
+# scripts/bench, which sets $binary, $work and $etcd_flags.
 # shellcheck shell=bash
 
+# shellcheck source=scripts/bench.d/processes.bash
+. scripts/bench.d/processes.bash
+
 server=
-etcd=
 out=
 
-# end PID: sends SIGTERM to a process and waits for its end.
-end() {
-    kill "$1" 2>/dev/null || true
-    wait "$1" 2>/dev/null || true
+# fail WHAT: reports and records a failed measurement; scripts/bench ends with an error.
+fail() {
+    echo "scripts/bench: failed: $1" >&2
+    echo "$1" >>"$work/failures"
 }
 
 # halt_server: ends the server; its data remains.
@@ -29,50 +31,6 @@ stop_server() {
         etcd=
     fi
     rm -rf "$work/data" "$work/etcd"
-}
-
-# code_of HOST:PORT PATH: prints the status code of the response to a GET; nothing if there is no response.
-code_of() {
-    (
-        exec {wire}<>"/dev/tcp/${1%:*}/${1##*:}"
-        printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "$2" "$1" >&"$wire"
-        read -r _ code _ <&"$wire"
-        echo "$code"
-    ) 2>/dev/null || true
-}
-
-# is_listening PORT: succeeds if a process listens on PORT.
-is_listening() {
-    (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
-}
-
-start_etcd() {
-    local program client peer tries=600
-    program=$(scripts/etcd)
-    # Below the range from which the kernel assigns ports to clients; a run uses thousands of those.
-    client=$((20000 + RANDOM % 5000 * 2))
-    while is_listening "$client" || is_listening $((client + 1)); do
-        client=$((client + 2))
-    done
-    peer=$((client + 1))
-    "$program" --data-dir "$work/etcd" --log-level warn \
-        --listen-client-urls "http://127.0.0.1:$client" \
-        --advertise-client-urls "http://127.0.0.1:$client" \
-        --listen-peer-urls "http://127.0.0.1:$peer" \
-        --initial-advertise-peer-urls "http://127.0.0.1:$peer" \
-        --initial-cluster "default=http://127.0.0.1:$peer" 2>"$work/etcd.log" &
-    etcd=$!
-    etcd_url=http://127.0.0.1:$client
-    # etcd listens before it has a leader; a client would wait for the leader.
-    until [ "$(code_of "127.0.0.1:$client" /health)" = 200 ]; do
-        tries=$((tries - 1))
-        if [ "$tries" = 0 ]; then
-            echo "scripts/bench: etcd is not ready" >&2
-            cat "$work/etcd.log" >&2
-            exit 1
-        fi
-        sleep 0.05
-    done
 }
 
 # micros: prints the time in microseconds.
@@ -123,7 +81,7 @@ since() {
 fresh_server() {
     stop_server
     if [ "$1" = etcd ]; then
-        start_etcd
+        start_etcd "${etcd_flags[@]}"
     fi
     launch "$1"
 }
@@ -133,8 +91,7 @@ check_get() {
     local code
     code=$(code_of "${plain#http://}" "$1")
     if [ "$code" != 200 ]; then
-        echo "scripts/bench: failed: GET $1: $code" >&2
-        failures=$((failures + 1))
+        fail "GET $1: $code"
     fi
 }
 

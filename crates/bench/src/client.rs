@@ -20,7 +20,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::args::{Encoding, Protocol};
+use super::args::Protocol;
+use super::encoding::{Content, Encoding};
 use super::target::Target;
 use watchet_tasks::Tasks;
 
@@ -72,6 +73,49 @@ impl ClientError {
 
 type Body = Full<Bytes>;
 
+/// A request.
+#[derive(Debug, Clone)]
+pub(super) struct Call<'a> {
+    pub method: Method,
+    pub path: &'a str,
+    pub body: Bytes,
+    /// The media type of the body, if it is not empty.
+    pub content_type: &'static str,
+    /// The content of the response.
+    pub content: Content,
+}
+
+impl<'a> Call<'a> {
+    /// Creates a request whose response is an object, a watch or a Status. The body is JSON; that
+    /// of a PATCH is a merge patch.
+    pub(super) fn new(method: Method, path: &'a str, body: Bytes) -> Self {
+        let content_type = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        Self {
+            method,
+            path,
+            body,
+            content_type,
+            content: Content::Object,
+        }
+    }
+
+    /// Creates a GET of an object.
+    pub(super) fn get(path: &'a str) -> Self {
+        Self::new(Method::GET, path, Bytes::new())
+    }
+
+    /// Creates a list.
+    pub(super) fn list(path: &'a str) -> Self {
+        Self {
+            content: Content::List,
+            ..Self::get(path)
+        }
+    }
+}
+
 enum Sender {
     Http1(http1::SendRequest<Body>),
     Http2(http2::SendRequest<Body>),
@@ -82,24 +126,6 @@ pub(super) struct Connection {
     sender: Sender,
     target: Arc<Target>,
     accept: Encoding,
-}
-
-impl Encoding {
-    /// Returns the name used in reports.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Protobuf => "protobuf",
-        }
-    }
-
-    /// Returns the media type to request, a prefix of the response's Content-Type.
-    const fn media_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Protobuf => "application/vnd.kubernetes.protobuf",
-        }
-    }
 }
 
 /// Drives the I/O of a connection.
@@ -209,13 +235,9 @@ impl Connection {
     ///
     /// # Errors
     /// The request fails, or the response has another encoding.
-    pub(super) async fn open(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<Response<Incoming>, ClientError> {
-        let request = self.request(method.clone(), path, body)?;
+    pub(super) async fn open(&mut self, call: Call<'_>) -> Result<Response<Incoming>, ClientError> {
+        let (method, path) = (call.method.clone(), call.path);
+        let request = self.request(call)?;
         let response = async {
             match &mut self.sender {
                 Sender::Http1(sender) => {
@@ -250,7 +272,7 @@ impl Connection {
     /// Checks the Content-Type: a server without protobuf may respond in JSON, which would be a
     /// different measurement.
     fn check_type(&self, path: &str, headers: &HeaderMap) -> Result<(), ClientError> {
-        let expected = self.accept.media_type();
+        let expected = self.accept.wire().media_type();
         let given = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         let given = given.unwrap_or_default();
         if given.starts_with(expected.as_bytes()) {
@@ -263,36 +285,48 @@ impl Connection {
         })
     }
 
-    /// Sends a request and returns the complete body of the response.
+    /// Sends a request with a JSON body and returns the complete body of the response.
     ///
     /// # Errors
-    /// The request fails, or the response is incomplete.
+    /// As [`Self::call`].
     pub(super) async fn send(
         &mut self,
         method: Method,
         path: &str,
         body: Bytes,
     ) -> Result<Bytes, ClientError> {
-        let body = self.open(method, path, body).await?.into_body();
+        self.call(Call::new(method, path, body)).await
+    }
+
+    /// Sends a request and returns the complete body of the response.
+    ///
+    /// # Errors
+    /// The request fails, or the response is incomplete.
+    pub(super) async fn call(&mut self, call: Call<'_>) -> Result<Bytes, ClientError> {
+        let body = self.open(call).await?.into_body();
         let whole = timeout(RESPONSE_TIMEOUT, body.collect()).await;
         Ok(whole
             .map_err(|_| ClientError::Timeout(RESPONSE_TIMEOUT))??
             .to_bytes())
     }
 
-    /// Sends a request and returns the length of the response's body, which is discarded.
+    /// Sends a request, calls `each` with each part of the response's body, and returns its length.
     ///
     /// # Errors
-    /// As [`Self::send`].
-    pub(super) async fn measure(&mut self, path: &str) -> Result<u64, ClientError> {
-        let mut body = self
-            .open(Method::GET, path, Bytes::new())
-            .await?
-            .into_body();
+    /// As [`Self::call`].
+    pub(super) async fn stream(
+        &mut self,
+        call: Call<'_>,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<u64, ClientError> {
+        let mut body = self.open(call).await?.into_body();
         let mut bytes = 0;
         let whole = async {
             while let Some(frame) = body.frame().await {
-                bytes += frame?.data_ref().map_or(0, |data| data.len() as u64);
+                if let Some(data) = frame?.data_ref() {
+                    bytes += data.len() as u64;
+                    each(data);
+                }
             }
             Ok(bytes)
         };
@@ -300,13 +334,8 @@ impl Connection {
         whole.map_err(|_| ClientError::Timeout(RESPONSE_TIMEOUT))?
     }
 
-    fn request(
-        &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<Request<Body>, ClientError> {
-        let target = &self.target;
+    fn request(&self, call: Call<'_>) -> Result<Request<Body>, ClientError> {
+        let (target, path) = (&self.target, call.path);
         let scheme = if target.tls.is_some() {
             "https"
         } else {
@@ -320,22 +349,19 @@ impl Connection {
                 Request::builder().uri(uri)
             }
         };
-        let content_type = (!body.is_empty()).then_some(match method {
-            Method::PATCH => "application/merge-patch+json",
-            _ => "application/json",
-        });
+        let has_body = !call.body.is_empty();
         let mut request = builder
-            .method(method)
-            .body(Full::new(body))
+            .method(call.method)
+            .body(Full::new(call.body))
             .map_err(|source| ClientError::Request {
                 path: path.to_owned(),
                 source,
             })?;
         let headers = request.headers_mut();
-        let accept = HeaderValue::from_static(self.accept.media_type());
+        let accept = HeaderValue::from_static(self.accept.accept(call.content));
         headers.insert(ACCEPT, accept);
-        if let Some(content_type) = content_type {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if has_body {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(call.content_type));
         }
         let ours = target.headers.iter();
         headers.extend(ours.map(|(name, value)| (name.clone(), value.clone())));

@@ -9,7 +9,7 @@ use memchr::{memchr, memmem};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use serde::Deserialize;
 
-use super::args::Encoding;
+use super::encoding::{Content, Encoding, Wire};
 use super::mark::{MARK, Mark};
 
 /// The prefix of every protobuf message other than a watch frame.
@@ -22,7 +22,9 @@ pub(super) mod field {
     pub(crate) const EVENT_OBJECT: u32 = 2;
     /// Fields of `RawExtension`.
     pub(crate) const EXTENSION_RAW: u32 = 1;
-    /// Fields of `Unknown`, the envelope.
+    /// Fields of `Unknown`, the envelope, and of the `TypeMeta` in it.
+    pub(super) const ENVELOPE_TYPE: u32 = 1;
+    pub(super) const TYPE_KIND: u32 = 2;
     pub(crate) const ENVELOPE_RAW: u32 = 2;
     /// Fields of every object and every list.
     pub(super) const METADATA: u32 = 1;
@@ -30,6 +32,7 @@ pub(super) mod field {
     pub(crate) const LIST_ITEMS: u32 = 2;
     /// Fields of `ListMeta`.
     pub(super) const LIST_VERSION: u32 = 2;
+    pub(super) const LIST_CONTINUE: u32 = 3;
     /// Fields of `ObjectMeta`.
     pub(super) const VERSION: u32 = 6;
     pub(super) const ANNOTATIONS: u32 = 12;
@@ -96,6 +99,13 @@ pub(super) fn message_in_envelope(envelope: &[u8]) -> Result<&[u8], Malformed> {
     field_of(envelope.ok_or(Malformed("protobuf"))?, field::ENVELOPE_RAW)
 }
 
+/// Returns the kind in an envelope.
+pub(super) fn kind_in_envelope(envelope: &[u8]) -> Result<&[u8], Malformed> {
+    let envelope = envelope.strip_prefix(MAGIC);
+    let envelope = envelope.ok_or(Malformed("protobuf"))?;
+    field_of(field_of(envelope, field::ENVELOPE_TYPE)?, field::TYPE_KIND)
+}
+
 /// An annotation to search for.
 pub(super) struct Annotation {
     name: &'static str,
@@ -118,6 +128,10 @@ static INITIAL_EVENTS_END: LazyLock<Annotation> =
 static VERSION: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new(r#""resourceVersion":""#));
 
+// An object has no such member.
+static CONTINUE: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(r#""continue":""#));
+
 /// An object, as far as it is found without parsing.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Object<'a> {
@@ -133,9 +147,9 @@ impl<'a> Object<'a> {
     /// # Errors
     /// `encoding` is protobuf and the bytes are not protobuf.
     pub(super) fn read(encoding: Encoding, bytes: &'a [u8]) -> Result<Self, Malformed> {
-        match encoding {
-            Encoding::Json => Ok(Self::Json(bytes)),
-            Encoding::Protobuf => Self::message(message_in_envelope(bytes)?),
+        match encoding.wire() {
+            Wire::Json => Ok(Self::Json(bytes)),
+            Wire::Protobuf => Self::message(message_in_envelope(bytes)?),
         }
     }
 
@@ -195,6 +209,8 @@ fn text_after<'a>(finder: &memmem::Finder<'_>, bytes: &'a [u8]) -> Option<&'a st
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct List {
     pub version: u64,
+    /// The token of the next page; empty on the last one.
+    pub next: String,
     pub items: Vec<Item>,
 }
 
@@ -208,19 +224,46 @@ pub(super) struct Item {
 /// Decodes the response of a list.
 ///
 /// # Errors
-/// It is not a list, or a version in it is not a number.
+/// It is not a list in this encoding, or a version in it is not a number.
 pub(super) fn list(encoding: Encoding, body: &[u8]) -> Result<List, Malformed> {
-    match encoding {
-        Encoding::Json => json_list(body).ok_or(Malformed("a list in JSON")),
-        Encoding::Protobuf => protobuf_list(body),
+    match encoding.wire() {
+        Wire::Json => json_list(encoding, body).ok_or(Malformed("a list in JSON")),
+        Wire::Protobuf => protobuf_list(encoding, body),
     }
 }
 
-fn json_list(body: &[u8]) -> Option<List> {
+/// Returns the token of the next page of a list; empty on the last one.
+///
+/// # Errors
+/// It is not a list in this encoding.
+pub(super) fn next_page(encoding: Encoding, body: &[u8]) -> Result<String, Malformed> {
+    const MALFORMED: Malformed = Malformed("a list");
+    let next = match encoding.wire() {
+        Wire::Json => text_after(&CONTINUE, body).unwrap_or_default(),
+        Wire::Protobuf => {
+            let list = message_in_envelope(body)?;
+            let next = field_of(field_of(list, field::METADATA)?, field::LIST_CONTINUE)?;
+            text(next).ok_or(MALFORMED)?
+        }
+    };
+    Ok(next.to_owned())
+}
+
+fn json_list(encoding: Encoding, body: &[u8]) -> Option<List> {
     #[derive(Deserialize)]
     struct Listed {
+        #[serde(default)]
+        kind: String,
         metadata: Metadata,
-        items: Vec<Object>,
+        #[serde(default)]
+        items: Option<Vec<Object>>,
+        /// The rows of a Table.
+        #[serde(default)]
+        rows: Option<Vec<Row>>,
+    }
+    #[derive(Deserialize)]
+    struct Row {
+        object: Object,
     }
     #[derive(Deserialize)]
     struct Object {
@@ -231,9 +274,17 @@ fn json_list(body: &[u8]) -> Option<List> {
     struct Metadata {
         resource_version: String,
         #[serde(default)]
+        r#continue: String,
+        #[serde(default)]
         annotations: HashMap<String, String>,
     }
     let list: Listed = serde_json::from_slice(body).ok()?;
+    if encoding
+        .kind(Content::List)
+        .is_some_and(|kind| kind != list.kind)
+    {
+        return None;
+    }
     let item = |object: &Object| {
         let mark = object.metadata.annotations.get(MARK);
         Some(Item {
@@ -241,17 +292,31 @@ fn json_list(body: &[u8]) -> Option<List> {
             mark: mark.and_then(|mark| Mark::parse(mark)),
         })
     };
+    let items = match (encoding, list.items, list.rows) {
+        (Encoding::Table, _, Some(rows)) => rows.iter().map(|row| item(&row.object)).collect(),
+        // Upstream writes the rows of an empty Table as null.
+        (Encoding::Table, _, None) => Some(Vec::new()),
+        (_, items, _) => items?.iter().map(item).collect(),
+    };
     Some(List {
         version: list.metadata.resource_version.parse().ok()?,
-        items: list.items.iter().map(item).collect::<Option<_>>()?,
+        next: list.metadata.r#continue,
+        items: items?,
     })
 }
 
-fn protobuf_list(body: &[u8]) -> Result<List, Malformed> {
+fn protobuf_list(encoding: Encoding, body: &[u8]) -> Result<List, Malformed> {
     const MALFORMED: Malformed = Malformed("a list in protobuf");
     let list = message_in_envelope(body)?;
-    let version = field_of(field_of(list, field::METADATA)?, field::LIST_VERSION)?;
-    let version = text(version).and_then(|version| version.parse().ok());
+    if let Some(kind) = encoding.kind(Content::List)
+        && kind_in_envelope(body)? != kind.as_bytes()
+    {
+        return Err(MALFORMED);
+    }
+    let metadata = field_of(list, field::METADATA)?;
+    let version = text(field_of(metadata, field::LIST_VERSION)?);
+    let version = version.and_then(|version| version.parse().ok());
+    let next = text(field_of(metadata, field::LIST_CONTINUE)?).ok_or(MALFORMED)?;
     let mut items = Vec::new();
     for field in fields(list) {
         let (number, message) = field?;
@@ -265,6 +330,7 @@ fn protobuf_list(body: &[u8]) -> Result<List, Malformed> {
     }
     Ok(List {
         version: version.ok_or(MALFORMED)?,
+        next: next.to_owned(),
         items,
     })
 }
@@ -342,19 +408,30 @@ mod tests {
         let message = enveloped(&ConfigMapList {
             metadata: Some(ListMeta {
                 resource_version: Some("9".into()),
+                r#continue: Some("token".into()),
                 ..ListMeta::default()
             }),
             items: vec![marked, config_map("5", &[])],
         });
-        let json = json!({
-            "metadata": {"resourceVersion": "9"},
-            "items": [
-                {"metadata": {"resourceVersion": "8", "annotations": {MARK: mark}}},
-                {"metadata": {"resourceVersion": "5"}},
-            ],
+        let items = json!([
+            {"metadata": {"resourceVersion": "8", "annotations": {MARK: mark}}},
+            {"metadata": {"resourceVersion": "5"}},
+        ]);
+        let metadata = json!({"continue": "token", "resourceVersion": "9"});
+        let json = json!({"metadata": metadata, "items": items});
+        let partial = json!({
+            "kind": "PartialObjectMetadataList",
+            "metadata": metadata,
+            "items": items,
         });
+        let rows = items.as_array().unwrap().iter();
+        let rows: Vec<_> = rows
+            .map(|item| json!({"cells": [1], "object": item}))
+            .collect();
+        let table = json!({"kind": "Table", "metadata": metadata, "rows": rows});
         let expected = List {
             version: 9,
+            next: "token".to_owned(),
             items: vec![
                 Item {
                     version: 8,
@@ -366,9 +443,23 @@ mod tests {
                 },
             ],
         };
-        let json = json.to_string();
-        assert_eq!(list(Encoding::Json, json.as_bytes()), Ok(expected.clone()));
-        assert_eq!(list(Encoding::Protobuf, &message), Ok(expected));
+        for (encoding, body) in [
+            (Encoding::Json, json.to_string().into_bytes()),
+            (Encoding::Metadata, partial.to_string().into_bytes()),
+            (Encoding::Table, table.to_string().into_bytes()),
+            (Encoding::Protobuf, message.clone()),
+        ] {
+            let next = next_page(encoding, &body);
+            assert_eq!(next.as_deref(), Ok("token"), "{encoding:?}");
+            assert_eq!(list(encoding, &body), Ok(expected.clone()), "{encoding:?}");
+        }
+        // The resource's own kind is not the requested one.
+        assert!(list(Encoding::Metadata, json.to_string().as_bytes()).is_err());
+        assert!(list(Encoding::Table, json.to_string().as_bytes()).is_err());
+        assert!(list(Encoding::MetadataProtobuf, &message).is_err());
+        let empty = json!({"kind": "Table", "metadata": {"resourceVersion": "9"}, "rows": null});
+        let empty = list(Encoding::Table, empty.to_string().as_bytes()).unwrap();
+        assert_eq!((empty.items.len(), empty.next.as_str()), (0, ""));
     }
 
     #[test]

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use super::client::ClientError;
 use super::floor::FloorError;
+use super::objects::conversion::WebhookError;
 use super::process::ProcessError;
 use super::report::UnknownKey;
 use super::target::TargetError;
+
 /// Why there is no report, or why it has faults.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BenchError {
@@ -25,6 +27,10 @@ pub(super) enum BenchError {
     Floor(#[from] FloorError),
     #[error("{0}")]
     Ended(&'static str),
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
+    #[error("cannot prepare the run: {0}")]
+    Setup(String),
     #[error("a connection's task failed, which is a bug: {0}")]
     Task(#[from] tokio::task::JoinError),
     #[error("cannot start: {0}")]

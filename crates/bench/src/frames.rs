@@ -3,8 +3,8 @@
 
 use memchr::memchr;
 
-use super::args::Encoding;
 use super::decode::{self, Malformed, Object, field};
+use super::encoding::{Encoding, Wire};
 
 /// The size of a protobuf frame's length prefix, a big-endian number.
 const LENGTH_BYTES: usize = 4;
@@ -56,14 +56,14 @@ impl<'a> Frame<'a> {
     /// It is not a watch frame.
     pub(super) fn read(encoding: Encoding, bytes: &'a [u8]) -> Result<Self, Malformed> {
         const MALFORMED: Malformed = Malformed("a frame of a watch");
-        let (name, object) = match encoding {
-            Encoding::Json => {
+        let (name, object) = match encoding.wire() {
+            Wire::Json => {
                 // Both Go's encoder and ours write the type first.
                 let name = bytes.strip_prefix(br#"{"type":""#).ok_or(MALFORMED)?;
                 let end = memchr(b'"', name).ok_or(MALFORMED)?;
                 (&name[..end], bytes)
             }
-            Encoding::Protobuf => {
+            Wire::Protobuf => {
                 let name = decode::field_of(bytes, field::EVENT_TYPE)?;
                 let object = decode::field_of(bytes, field::EVENT_OBJECT)?;
                 (name, decode::field_of(object, field::EXTENSION_RAW)?)
@@ -98,9 +98,9 @@ impl Frames {
     ) {
         let encoding = self.encoding;
         let each = |frame: &[u8]| each(Frame::read(encoding, frame));
-        match encoding {
-            Encoding::Json => self.lines(bytes, each),
-            Encoding::Protobuf => self.prefixed(bytes, each),
+        match encoding.wire() {
+            Wire::Json => self.lines(bytes, each),
+            Wire::Protobuf => self.prefixed(bytes, each),
         }
     }
 

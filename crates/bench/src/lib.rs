@@ -28,9 +28,12 @@ mod objects;
 mod pace;
 
 mod decode;
+mod encoding;
 mod frames;
+mod items;
 
 mod latency;
+mod meter;
 mod page;
 mod process;
 mod progress;
@@ -44,6 +47,8 @@ mod read;
 mod requests;
 mod run;
 mod storm;
+mod sweep;
 mod watch;
+mod write;
 
 pub use run::{command, main};

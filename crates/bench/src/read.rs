@@ -1,15 +1,18 @@
-//! `bench get` and `bench list`: repeated reads. The bytes of the responses are counted but not
-//! decoded, except for one list at the start that counts the objects.
+//! `bench get` and `bench list`: repeated reads. The responses are checked but not decoded, except
+//! for one list at the start that counts the objects.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-use http::Method;
+use memchr::memmem;
 
-use super::args::{Encoding, GetArgs, ListArgs, ObjectArgs, ResponseArgs, SelectionArgs};
-use super::client::{self, ClientError, Connection, query_value};
-use super::decode::{self, List};
+use super::args::{GetArgs, ListArgs, ObjectArgs, ResponseArgs, SelectionArgs};
+use super::client::{self, Call, ClientError, Connection, query_value};
+use super::decode::{self, List, Object};
+use super::encoding::{Content, Encoding, Wire};
 use super::error::BenchError;
+use super::items::Items;
+use super::meter::Meter;
 use super::objects;
 use super::report::Report;
 use super::requests::{self, RequestLoad, Volume};
@@ -31,7 +34,28 @@ impl RequestLoad for Get {
         let collection = objects::collection(self.objects.resource, Some(&namespace));
         let name = self.objects.name(object);
         let path = format!("{collection}/{name}{}", self.query);
-        connection.measure(&path).await
+        let body = connection.call(Call::get(&path)).await?;
+        let accept = connection.accept();
+        let found = Object::read(accept, &body).map(Object::version);
+        let is_it = memmem::find(&body, name.as_bytes()).is_some() && has_kind(accept, &body);
+        match found {
+            Ok(Some(_)) if is_it => Ok(body.len() as u64),
+            _ => Err(ClientError::Response {
+                problem: format!("it is not {name} in {}", accept.name()),
+                path,
+            }),
+        }
+    }
+}
+
+/// Returns true unless the encoding changes the kind of objects and the body has another one.
+fn has_kind(accept: Encoding, body: &[u8]) -> bool {
+    let Some(kind) = accept.kind(Content::Object) else {
+        return true;
+    };
+    match accept.wire() {
+        Wire::Json => memmem::find(body, format!(r#""kind":"{kind}""#).as_bytes()).is_some(),
+        Wire::Protobuf => decode::kind_in_envelope(body) == Ok(kind.as_bytes()),
     }
 }
 
@@ -57,17 +81,58 @@ pub(super) async fn get(args: GetArgs, target: &Arc<Target>) -> Result<Report, B
     report.text("accept", volume.accept.name());
     let objects = args.objects;
     let get = Arc::new(Get { objects, query });
-    requests::run(&mut report, target, volume, args.report.pid, get).await?;
+    let meter = Meter::new(&args.report, 0);
+    requests::run(&mut report, target, volume, &meter, get).await?;
     Ok(report)
 }
 
 struct Lists {
     path: String,
+    /// The number of objects in every response.
+    items: u64,
+    /// Whether a request continues until the last page.
+    all_pages: bool,
+    pages: AtomicU64,
 }
 
 impl RequestLoad for Lists {
     async fn send(&self, connection: &mut Connection, _: u32) -> Result<u64, ClientError> {
-        connection.measure(&self.path).await
+        let (mut bytes, mut items) = (0, 0);
+        let mut path = self.path.clone();
+        loop {
+            let mut counter = Items::new(connection.accept());
+            let next = if self.all_pages {
+                let body = connection.call(Call::list(&path)).await?;
+                counter.push(&body);
+                bytes += body.len() as u64;
+                let next = decode::next_page(connection.accept(), &body);
+                next.map_err(|malformed| unexpected(&path, malformed))?
+            } else {
+                let list = Call::list(&path);
+                bytes += connection.stream(list, |data| counter.push(data)).await?;
+                String::new()
+            };
+            self.pages.fetch_add(1, Ordering::Relaxed);
+            items += counter
+                .count()
+                .ok_or_else(|| unexpected(&path, "it is incomplete"))?;
+            if next.is_empty() {
+                break;
+            }
+            path = format!("{}&continue={}", self.path, query_value(&next));
+        }
+        if items == self.items {
+            return Ok(bytes);
+        }
+        let problem = format!("it has {items} objects instead of {}", self.items);
+        Err(unexpected(&path, problem))
+    }
+}
+
+fn unexpected(path: &str, problem: impl ToString) -> ClientError {
+    ClientError::Response {
+        path: path.to_owned(),
+        problem: problem.to_string(),
     }
 }
 
@@ -76,15 +141,24 @@ impl RequestLoad for Lists {
 /// # Errors
 /// The target rejects the setup.
 pub(super) async fn list(args: ListArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
-    let limit = args.query.limit.map(|limit| limit.to_string());
-    let limit = limit.map(|limit| ("limit", limit));
-    let path = path(&args.query.selection, limit);
-    let ResponseArgs { accept } = args.responses;
+    let (query, ResponseArgs { accept }) = (args.query, args.responses);
+    if query.all_pages && query.limit.is_none() {
+        let problem = "--all-pages: also give the size of a page with --limit";
+        return Err(BenchError::Usage(problem.to_owned()));
+    }
+    let limit = query.limit.map(|limit| ("limit", limit.to_string()));
+    let path = path(&query.selection, limit.clone());
     // This list also warms up the server.
-    let items = one_list(target, &path, accept).await?.items.len();
+    let items = match query.all_pages {
+        false => one_list(target, &path, accept).await?.items.len(),
+        true => {
+            let whole = self::path(&query.selection, None);
+            one_list(target, &whole, accept).await?.items.len()
+        }
+    };
     let volume = Volume {
-        requests: args.query.requests.get(),
-        connections: args.query.connections.get(),
+        requests: query.requests.get(),
+        connections: query.connections.get(),
         accept,
     };
     let mut report = Report::default();
@@ -93,8 +167,15 @@ pub(super) async fn list(args: ListArgs, target: &Arc<Target>) -> Result<Report,
     report.text("path", &path);
     report.text("accept", accept.name());
     report.count("items", items as u64);
-    let list = Arc::new(Lists { path });
-    requests::run(&mut report, target, volume, args.report.pid, list).await?;
+    let list = Arc::new(Lists {
+        path,
+        items: items as u64,
+        all_pages: query.all_pages,
+        pages: AtomicU64::new(0),
+    });
+    let meter = Meter::new(&args.report, 0);
+    requests::run(&mut report, target, volume, &meter, Arc::clone(&list)).await?;
+    report.count("pages", list.pages.load(Ordering::Relaxed));
     Ok(report)
 }
 
@@ -140,7 +221,7 @@ pub(super) async fn one_list(
 /// # Errors
 /// As [`one_list`].
 pub(super) async fn list_of(connection: &mut Connection, path: &str) -> Result<List, ClientError> {
-    let body = connection.send(Method::GET, path, Bytes::new()).await?;
+    let body = connection.call(Call::list(path)).await?;
     let list = decode::list(connection.accept(), &body);
     list.map_err(|malformed| ClientError::Response {
         path: path.to_owned(),

@@ -6,7 +6,6 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::latency::{Latencies, Summary};
-use super::process::Usage;
 
 /// A value of the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -65,15 +64,6 @@ impl Report {
         if count > 0 {
             self.faults.push(format!("{count} {what}"));
         }
-    }
-
-    /// Adds the usage of a process between two measurements.
-    pub(super) fn usage(&mut self, before: Usage, after: Usage) {
-        let cpu = after.cpu.saturating_sub(before.cpu);
-        self.number("cpu_ms", cpu.as_secs_f64() * 1e3);
-        self.count("rss_bytes_before", before.rss_bytes);
-        self.count("rss_bytes_after", after.rss_bytes);
-        self.count("rss_bytes_peak", after.rss_bytes_peak);
     }
 
     /// Returns the value of a key, or of a percentile with a dot and its name appended.
@@ -202,18 +192,5 @@ mod tests {
             let error = report.value(key).unwrap_err().to_string();
             assert!(error.contains("cpu_us_per_event, latency_us"), "{error}");
         }
-    }
-
-    #[test]
-    fn usage_is_the_difference() {
-        let usage = |cpu_ms, rss_bytes| Usage {
-            cpu: Duration::from_millis(cpu_ms),
-            rss_bytes,
-            rss_bytes_peak: 9,
-        };
-        let mut report = Report::default();
-        report.usage(usage(100, 4), usage(350, 7));
-        assert_eq!(report.value("cpu_ms").unwrap(), "250");
-        assert_eq!(report.value("rss_bytes_after").unwrap(), "7");
     }
 }

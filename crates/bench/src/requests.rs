@@ -14,7 +14,7 @@ use super::args::Encoding;
 use super::client::{self, ClientError, Connection};
 use super::error::BenchError;
 use super::latency::Latencies;
-use super::process::{Process, Usage};
+use super::meter::{Consumption, Meter};
 use super::progress::Progress;
 use super::report::Report;
 use super::target::Target;
@@ -71,14 +71,13 @@ pub(super) async fn run<A: RequestLoad>(
     report: &mut Report,
     target: &Arc<Target>,
     volume: Volume,
-    pid: Option<u32>,
+    meter: &Meter,
     load: Arc<A>,
 ) -> Result<(), BenchError> {
     let tasks = Tasks::new();
     let connections = (0..volume.connections).map(|_| client::connect(target, &tasks));
     let connections = try_join_all(connections).await?;
-    let process = pid.map(Process::new);
-    let before = process.map(Process::usage).transpose()?;
+    let before = meter.read()?;
     let begin = Instant::now();
     let mut progress = Progress::begin("requests", volume.requests.into());
     let next = Arc::new(AtomicU32::new(0));
@@ -96,7 +95,7 @@ pub(super) async fn run<A: RequestLoad>(
         progress.set(next.load(Ordering::Relaxed).min(volume.requests).into());
         sleep(POLL_INTERVAL).await;
     }
-    let after = process.map(Process::usage).transpose()?;
+    let consumption = meter.between(&before, &meter.read()?);
     report.throughput = progress.end();
     let mut done = RequestResults::default();
     for worker in workers {
@@ -105,7 +104,7 @@ pub(super) async fn run<A: RequestLoad>(
     tasks.cancel();
     // The time of the last response, not of the last poll.
     let elapsed = done.ended.map_or(Duration::ZERO, |ended| ended - begin);
-    add_results(report, volume, &done, elapsed, before.zip(after));
+    add_results(report, volume, &done, elapsed, &consumption);
     Ok(())
 }
 
@@ -146,7 +145,7 @@ fn add_results(
     volume: Volume,
     done: &RequestResults,
     elapsed: Duration,
-    usage: Option<(Usage, Usage)>,
+    consumption: &Consumption,
 ) {
     let answered = done.latencies.summary().count;
     let seconds = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -160,9 +159,9 @@ fn add_results(
     report.number("requests_per_s", answered as f64 / seconds);
     report.number("megabytes_per_s", megabytes / seconds);
     report.latency("latency_us", &done.latencies);
-    if let Some((before, after)) = usage {
-        report.usage(before, after);
-        let cpu_ms = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3;
+    report.consumption(consumption);
+    if let Some(server) = &consumption.server {
+        let cpu_ms = server.cpu.as_secs_f64() * 1e3;
         if answered > 0 {
             report.number("cpu_ms_per_request", cpu_ms / answered as f64);
         }

@@ -4,19 +4,24 @@
 //! the report still goes to stdout); 2, invalid arguments.
 
 use std::io::{self, Write as _};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{ArgMatches, Command, FromArgMatches as _, Subcommand as _};
+use tokio::runtime::Runtime;
 
 use super::args::{
-    FloorLoad, FloorReportArgs, ListArgs, Load, ReportArgs, ResponseArgs, TargetArgs, WatchArgs,
+    FloorLoad, FloorReportArgs, ListArgs, Load, ReportArgs, Resource, ResponseArgs, SweepArgs,
+    TargetArgs, WatchArgs,
 };
 use super::error::BenchError;
 use super::floor::{self, Floor};
+use super::objects::conversion::Webhook;
+use super::objects::definitions;
 use super::report::Report;
 use super::target::{Target, TargetError};
-use super::{churn, fill, page, read, storm, watch};
+use super::{churn, fill, page, read, storm, sweep, watch, write};
 
 /// Returns the command line of `bench`.
 pub fn command() -> Command {
@@ -24,10 +29,12 @@ pub fn command() -> Command {
     Load::augment_subcommands(Command::new("bench"))
         .about("Generate load on a Kubernetes API server and measure it")
         .after_help(
-            "A report goes to stdout; the exit code is 1 if an event was lost or a request failed.\n\n\
+            "A report goes to stdout; the exit code is 1 if an event was lost, a request failed or had an \
+             unexpected result, or the load generator was the bottleneck.\n\n\
              With $KUBECONFIG naming the server, and PID being its process on this machine:\n  \
              watchet bench fill pods --count 50000 --size 3000\n  \
              watchet bench list pods --resource-version 0 --pid PID\n  \
+             watchet bench write widgets --verb apply --pid PID\n  \
              watchet bench watch --watchers 1000 --events 500 --pid PID\n  \
              watchet bench storm pods --clients 20 --accept protobuf --pid PID\n  \
              watchet bench churn --seconds 30 --pid PID\n  \
@@ -53,28 +60,65 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
     let (report, how) = match load {
         Load::Fill(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
-            (in_runtime(fill::run(args, &target))?, how)
+            let resource = args.objects.resource;
+            (
+                on_resource(resource, &target, &how, fill::run(args, &target))?,
+                how,
+            )
+        }
+        Load::Clear(args) => {
+            let (how, target) = (args.report.clone(), open(&args.target)?);
+            let resource = args.objects.resource;
+            (
+                on_resource(resource, &target, &how, fill::clear(args, &target))?,
+                how,
+            )
         }
         Load::Get(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
-            (in_runtime(read::get(args, &target))?, how)
+            let resource = encodable(args.objects.resource, args.responses)?;
+            (
+                on_resource(resource, &target, &how, read::get(args, &target))?,
+                how,
+            )
         }
         Load::List(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
-            (in_runtime(read::list(args, &target))?, how)
+            let resource = encodable(args.query.selection.resource, args.responses)?;
+            (
+                on_resource(resource, &target, &how, read::list(args, &target))?,
+                how,
+            )
+        }
+        Load::Write(args) => {
+            let (how, target) = (args.report.clone(), open(&args.target)?);
+            let resource = encodable(args.load.resource, args.responses)?;
+            (
+                on_resource(resource, &target, &how, write::run(args, &target))?,
+                how,
+            )
         }
         Load::Watch(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
-            (in_runtime(watch::run(args, &target))?, how)
+            let resource = encodable(args.load.resource(), args.responses)?;
+            (
+                on_resource(resource, &target, &how, watch::run(args, &target))?,
+                how,
+            )
         }
         Load::Storm(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
-            (in_runtime(storm::run(args, &target))?, how)
+            let resource = encodable(args.selection.resource, args.responses)?;
+            (
+                on_resource(resource, &target, &how, storm::run(args, &target))?,
+                how,
+            )
         }
         Load::Churn(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
-            (in_runtime(churn::run(args, &target))?, how)
+            (in_runtime(&how, churn::run(args, &target))?, how)
         }
+        Load::Sweep(args) => return sweep(args),
         Load::Floor(FloorLoad::Serve(args)) => return Ok(floor::serve(&args)?),
         Load::Floor(FloorLoad::Watch(args)) => {
             let floor = Floor::start(0, 0)?;
@@ -85,7 +129,7 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
                 load: args.load,
                 responses: ResponseArgs::default(),
             };
-            (in_runtime(watch::run(args, &target))?, report)
+            (in_runtime(&report, watch::run(args, &target))?, report)
         }
         Load::Floor(FloorLoad::List(args)) => {
             let floor = Floor::start(args.serve.count, args.serve.size)?;
@@ -96,7 +140,7 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
                 query: floor::list_query(args.requests, args.connections),
                 responses: ResponseArgs::default(),
             };
-            (in_runtime(read::list(args, &target))?, report)
+            (in_runtime(&report, read::list(args, &target))?, report)
         }
     };
     print(&report, &how)
@@ -110,6 +154,7 @@ fn open(args: &TargetArgs) -> Result<Arc<Target>, TargetError> {
 fn on(floor: &Floor, report: FloorReportArgs) -> Result<(Arc<Target>, ReportArgs), TargetError> {
     let report = ReportArgs {
         pid: Some(floor.pid()),
+        generator: report.generator,
         json: report.json,
         print: report.print,
         html: report.html,
@@ -117,15 +162,67 @@ fn on(floor: &Floor, report: FloorReportArgs) -> Result<(Arc<Target>, ReportArgs
     Ok((open(&floor.target_args())?, report))
 }
 
-fn in_runtime(
+/// Returns the resource, unless servers cannot encode it as requested.
+fn encodable(resource: Resource, responses: ResponseArgs) -> Result<Resource, BenchError> {
+    let encoding = responses.accept;
+    match resource.has_encoding(encoding) {
+        true => Ok(resource),
+        false => Err(BenchError::Usage(format!(
+            "--accept {}: servers do not encode custom resources such as {} in it",
+            encoding.name(),
+            resource.plural()
+        ))),
+    }
+}
+
+/// Runs a load after the definition of its resource is created, and its conversion webhook runs.
+fn on_resource(
+    resource: Resource,
+    target: &Arc<Target>,
+    how: &ReportArgs,
     load: impl Future<Output = Result<Report, BenchError>>,
 ) -> Result<Report, BenchError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    if !resource.is_custom() {
+        return in_runtime(how, load);
+    }
+    in_runtime(how, async {
+        let webhook = Webhook::start().await?;
+        definitions::install(resource, &webhook, target).await?;
+        let before = webhook.converted();
+        let mut report = load.await?;
+        if resource == Resource::Gadgets {
+            report.count("webhook_converted", webhook.converted() - before);
+        }
+        Ok(report)
+    })
+}
+
+fn in_runtime(
+    how: &ReportArgs,
+    load: impl Future<Output = Result<Report, BenchError>>,
+) -> Result<Report, BenchError> {
+    runtime(how.generator.threads)?.block_on(load)
+}
+
+fn runtime(threads: Option<NonZeroUsize>) -> Result<Runtime, BenchError> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = threads {
+        runtime.worker_threads(threads.get());
+    }
+    runtime
         .enable_all()
         .thread_name("watchet-bench")
         .build()
-        .map_err(BenchError::Start)?;
-    runtime.block_on(load)
+        .map_err(BenchError::Start)
+}
+
+fn sweep(args: SweepArgs) -> Result<(), BenchError> {
+    let result = runtime(None)?.block_on(sweep::run(args))?;
+    print_text(&result.table)?;
+    match result.faults.is_empty() {
+        true => Ok(()),
+        false => Err(BenchError::Faults(result.faults)),
+    }
 }
 
 fn print(report: &Report, how: &ReportArgs) -> Result<(), BenchError> {
@@ -144,12 +241,16 @@ fn print(report: &Report, how: &ReportArgs) -> Result<(), BenchError> {
             source,
         })?;
     }
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(BenchError::Print)?;
+    print_text(&text)?;
     match report.faults.is_empty() {
         true => Ok(()),
         false => Err(BenchError::Faults(report.faults.clone())),
     }
+}
+
+fn print_text(text: &str) -> Result<(), BenchError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(BenchError::Print)
 }

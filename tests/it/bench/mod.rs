@@ -2,8 +2,12 @@
 //! server dies or an event is duplicated. They do not measure performance.
 
 mod churn;
+mod formats;
+mod generator;
 mod storm;
+mod sweep;
 mod tampering_proxy;
+mod write;
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -23,10 +27,11 @@ const SERVER: &str = "--server=http://127.0.0.1:1";
 /// The object that a run with one writer changes.
 const CHANGED: &str = "/api/v1/namespaces/bench/configmaps/bench-watch-0";
 
+/// Returns the command of a load. On the machine of the tests the generator may be the bottleneck.
 fn bench(kubeconfig: &Path, args: &[&str]) -> Command {
     let mut command = command();
     let (load, rest) = args.split_first().expect("a load");
-    command.args(["bench", load, "--json", "--kubeconfig"]);
+    command.args(["bench", load, "--json", "--saturate", "--kubeconfig"]);
     command.arg(kubeconfig).args(rest);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -127,9 +132,21 @@ async fn reports_add_up() {
     }
     let selective = "watch --events 40 --rate 400 --watchers 8 --mode selective";
     check_watch(&run(selective).await, 40, 1);
-    let idle = run("watch --events 0 --watchers 5").await;
+    let idle = run("watch --events 0 --watchers 5 --hold 0.3").await;
     check_watch(&idle, 0, 5);
     assert!(idle["rss_kib_per_watcher"].is_number(), "{idle:#}");
+
+    let clear = "clear pods --count 70 --namespaces 3";
+    let cleared = run(clear).await;
+    check(
+        &cleared,
+        &[
+            ("requests_answered", json!(70)),
+            ("objects_missing", json!(10)),
+        ],
+    );
+    let listed = run("list pods --requests 1").await;
+    check(&listed, &[("items", json!(0))]);
 
     let directory = tempfile::tempdir().expect("a temporary directory");
     let page = directory.path().join("page.html");
@@ -326,7 +343,8 @@ async fn a_response_in_another_encoding_is_an_error() {
 
 async fn floor(args: &[&str]) -> Value {
     let mut command = command();
-    command.args(["bench", "floor"]).args(args).arg("--json");
+    command.args(["bench", "floor"]).args(args);
+    command.args(["--json", "--saturate"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     succeed(command).await
 }
@@ -387,7 +405,48 @@ async fn invalid_arguments_print_one_line_and_exit_2() {
         (&["churn", "--rate=-1", SERVER], "--rate: must be a number"),
         (&["churn", "--timeout=-1", SERVER], "--timeout: "),
         (&["storm", "pods", "--timeout=x", SERVER], "--timeout"),
-        (&["fill", "secrets"], "is not one of configmaps, pods"),
+        (
+            &["fill", "secrets"],
+            "is not one of configmaps, pods, widgets, gadgets",
+        ),
+        (
+            &["get", "widgets", "--accept=protobuf", SERVER],
+            "--accept protobuf: servers do not encode custom resources such as widgets",
+        ),
+        (
+            &["list", "pods", "--all-pages", SERVER],
+            "--all-pages: also give the size of a page with --limit",
+        ),
+        (&["write", "pods", "--verb=replace"], "\"replace\""),
+        (&["write", "pods"], "--verb"),
+        (
+            &["write", "gadgets", "--verb=strategic-patch", SERVER],
+            "--verb strategic-patch: servers do not support it for custom resources such as gadgets",
+        ),
+        (
+            &["write", "pods", "--verb=delete", "--accept=table", SERVER],
+            "--accept table: the response to --verb delete is a Status",
+        ),
+        (
+            &["watch", "--mode=selective", "--resource=configmaps", SERVER],
+            "--resource configmaps: they have no node",
+        ),
+        (
+            &["sweep", "--pid=1", "--verb=read", SERVER],
+            "--verb read: must be one of get, list-rv0,",
+        ),
+        (
+            &["sweep", "--pid=1", "--verb=apply", "--accept=table", SERVER],
+            "no row has this combination",
+        ),
+        (
+            &["sweep", "--pid=1", "--goal=-1", SERVER],
+            "--goal -1: must be a ratio",
+        ),
+        (
+            &["sweep", "--pid=1", "--against=/k", SERVER],
+            "--against-pid <PID>",
+        ),
         (&["watch", "--token=t"], "--server <URL> is missing"),
     ] {
         let output = command().arg("bench").args(args).output().await;

@@ -23,9 +23,9 @@ use tokio::time::{Instant, sleep};
 use super::args::{ChurnArgs, ChurnLoadArgs};
 use super::client::{self, CONNECTING_MAX, ClientError, Connection};
 use super::error::BenchError;
+use super::meter::{Consumption, Meter};
 use super::objects;
 use super::pace::Pace;
-use super::process::{Process, Usage};
 use super::progress::Progress;
 use super::read::list_of;
 use super::report::Report;
@@ -49,7 +49,7 @@ struct Outcome {
     faults: Faults,
     ended: u32,
     elapsed: Duration,
-    usage: Option<(Usage, Usage)>,
+    consumption: Option<Consumption>,
     /// Requests per second, by the second.
     throughput: Vec<(f64, f64)>,
 }
@@ -78,8 +78,8 @@ pub(super) async fn run(args: ChurnArgs, target: &Arc<Target>) -> Result<Report,
         stop: tasks.token().child_token(),
     });
     let seed = load.seed.unwrap_or_else(|| fastrand::u64(..));
-    let process = args.report.pid.map(Process::new);
-    let outcome = measure(load, &plan, seed, &tasks, process).await;
+    let meter = Meter::new(&args.report, 0);
+    let outcome = measure(load, &plan, seed, &tasks, &meter).await;
     let cleaned = client::with_connection(target, &tasks, clean).await;
     tasks.cancel();
     let mut report = build_report(load, &plan, seed, &outcome?);
@@ -120,7 +120,7 @@ async fn measure(
     plan: &Arc<Plan>,
     seed: u64,
     tasks: &Tasks,
-    process: Option<Process>,
+    meter: &Meter,
 ) -> Result<Outcome, BenchError> {
     let workers = load.workers.get();
     let connections = (0..workers).map(|_| client::connect(&plan.target, tasks));
@@ -129,7 +129,7 @@ async fn measure(
     let mut watching: Vec<_> = (0..load.watchers).map(watch).collect();
     wait_until_open(&mut watching, plan).await?;
 
-    let before = process.map(Process::usage).transpose()?;
+    let before = meter.read()?;
     let begin = Instant::now();
     let work = Arc::new(Work {
         run: plan.run,
@@ -151,22 +151,22 @@ async fn measure(
     }
     let (worked, elapsed, throughput) = arrive(load, plan, begin, working).await?;
     // A server that has exited has no usage; its exit is already a fault.
-    let after = process.map(Process::usage);
+    let after = meter.read();
     sleep(SETTLE_TIME).await;
 
     let ended = plan.log.ended.load(Ordering::Relaxed);
     let has_failed = ended > 0 || worked.failed > 0;
     let faults = compare(plan, tasks, watching, has_failed).await?;
     let after = match has_failed {
-        false => after.transpose()?,
-        true => after.and_then(Result::ok),
+        false => Some(after?),
+        true => after.ok(),
     };
     Ok(Outcome {
         worked,
         faults,
         ended,
         elapsed,
-        usage: before.zip(after),
+        consumption: after.map(|after| meter.between(&before, &after)),
         throughput,
     })
 }
@@ -287,9 +287,14 @@ fn build_report(load: &ChurnLoadArgs, plan: &Plan, seed: u64, outcome: &Outcome)
     }
     report.latency("latency_us_watch", &log.to_each.total());
     report.throughput = outcome.throughput.clone();
-    if let Some((before, after)) = outcome.usage {
-        report.usage(before, after);
-        let cpu_ms = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3;
+    if let Some(consumption) = &outcome.consumption {
+        report.consumption(consumption);
+    }
+    if let Some(server) = outcome
+        .consumption
+        .and_then(|consumption| consumption.server)
+    {
+        let cpu_ms = server.cpu.as_secs_f64() * 1e3;
         report.number("cpu_ms_per_operation", cpu_ms / operations.max(1) as f64);
     }
     report_faults(&mut report, load, outcome, operations);

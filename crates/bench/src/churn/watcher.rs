@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-use http::Method;
 use http_body_util::BodyExt as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +12,7 @@ use super::collection::all;
 use super::tally::Tally;
 use super::write_log::WriteLog;
 use crate::args::Encoding;
-use crate::client::{self, ClientError, Connection};
+use crate::client::{self, Call, ClientError, Connection};
 use crate::frames::Frames;
 use crate::target::Target;
 use watchet_tasks::Tasks;
@@ -107,7 +105,7 @@ impl Plan {
     ) -> Result<hyper::body::Incoming, ClientError> {
         let query = format!("watch=true&allowWatchBookmarks=true&resourceVersion={version}");
         let path = format!("{}&{query}", all());
-        let response = connection.open(Method::GET, &path, Bytes::new()).await?;
+        let response = connection.open(Call::get(&path)).await?;
         Ok(response.into_body())
     }
 

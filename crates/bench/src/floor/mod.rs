@@ -94,6 +94,7 @@ pub(super) fn list_query(requests: NonZeroU32, connections: NonZeroUsize) -> Lis
     ListQueryArgs {
         selection,
         limit: None,
+        all_pages: false,
         requests,
         connections,
     }

@@ -18,9 +18,9 @@ use tokio::time::{Instant, sleep};
 use super::args::{Mode, Protocol, Resource, WatchArgs, WatchLoadArgs};
 use super::client::{self, CONNECTING_MAX, ClientError};
 use super::error::BenchError;
+use super::meter::{Consumption, Meter};
 use super::objects::collection;
 use super::pace::Pace;
-use super::process::{Process, ProcessError, Usage};
 use super::progress::Progress;
 use super::read::list_of;
 use super::report::Report;
@@ -37,30 +37,23 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// last event to detect duplicates.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 
-impl Mode {
-    pub(super) const fn resource(self) -> Resource {
-        match self {
-            Self::Broadcast => Resource::Configmaps,
-            Self::Selective => Resource::Pods,
-        }
+impl WatchLoadArgs {
+    /// Returns the resource of the objects.
+    pub(super) fn resource(&self) -> Resource {
+        self.resource.unwrap_or(match self.mode {
+            Mode::Broadcast => Resource::Configmaps,
+            Mode::Selective => Resource::Pods,
+        })
     }
+}
 
+impl Mode {
     /// Returns the watched namespace; all for the watch of a node's pods, as by a kubelet.
     pub(super) const fn watched_namespace(self) -> Option<&'static str> {
         match self {
             Self::Broadcast => Some(NAMESPACE),
             Self::Selective => None,
         }
-    }
-}
-
-/// Measures the process, if there is one.
-#[derive(Debug, Clone, Copy)]
-struct Meter(Option<Process>);
-
-impl Meter {
-    fn measure_usage(self) -> Result<Option<Usage>, ProcessError> {
-        self.0.map(Process::usage).transpose()
     }
 }
 
@@ -74,9 +67,9 @@ struct Outcome {
     ended: u32,
     open_elapsed: Duration,
     elapsed: Duration,
-    before: Option<Usage>,
-    open: Option<Usage>,
-    after: Option<Usage>,
+    opening: Consumption,
+    /// `None` if the server has exited.
+    writing: Option<Consumption>,
 }
 
 /// Runs the load.
@@ -90,7 +83,7 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
     let log = Arc::new(EventLog::new(load.events));
     let changes = Changes {
         run: fastrand::u32(..),
-        mode: load.mode,
+        resource: load.resource(),
         size: load.size,
         objects: match load.mode {
             Mode::Broadcast => load.writers.get(),
@@ -99,7 +92,7 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
     };
     let from = client::with_connection(target, &tasks, async |connection| {
         changes.make(connection).await?;
-        let path = format!("{}?limit=1", collection(load.mode.resource(), None));
+        let path = format!("{}?limit=1", collection(load.resource(), None));
         Ok(list_of(connection, &path).await?.version)
     });
     let plan = Arc::new(Plan {
@@ -109,14 +102,16 @@ pub(super) async fn run(args: WatchArgs, target: &Arc<Target>) -> Result<Report,
         watchers: load.watchers.get(),
         connections,
         mode: load.mode,
+        resource: load.resource(),
         accept: args.responses.accept,
         from: from.await?,
         log: Arc::clone(&log),
         opening: Semaphore::new(CONNECTING_MAX),
         stop: tasks.token().child_token(),
     });
-    let meter = Meter(args.report.pid.map(Process::new));
-    let outcome = measure(load, &plan, changes, &tasks, meter).await;
+    // The writers have a thread of their own.
+    let meter = Meter::new(&args.report, 1);
+    let outcome = measure(load, &plan, changes, &tasks, &meter).await;
     let cleaned = client::with_connection(target, &tasks, async |connection| {
         changes.clean(connection).await
     });
@@ -144,8 +139,14 @@ fn connections(load: &WatchLoadArgs, protocol: Protocol) -> Result<u32, BenchErr
         let problem = "--rate: must be a number of changes per second, or 0 for no limit";
         return Err(BenchError::Usage(problem.to_owned()));
     }
-    Duration::try_from_secs_f64(load.timeout)
-        .map_err(|error| BenchError::Usage(format!("--timeout: {error}")))?;
+    if load.mode == Mode::Selective && load.resource() == Resource::Configmaps {
+        let problem = "--resource configmaps: they have no node, which --mode selective needs";
+        return Err(BenchError::Usage(problem.to_owned()));
+    }
+    for (flag, seconds) in [("--timeout", load.timeout), ("--hold", load.hold)] {
+        Duration::try_from_secs_f64(seconds)
+            .map_err(|error| BenchError::Usage(format!("{flag}: {error}")))?;
+    }
     Ok(connections.get())
 }
 
@@ -156,23 +157,25 @@ async fn measure(
     plan: &Arc<Plan>,
     changes: Changes,
     tasks: &Tasks,
-    meter: Meter,
+    meter: &Meter,
 ) -> Result<Outcome, BenchError> {
     let (target, log) = (Arc::clone(&plan.target), Arc::clone(&plan.log));
     let writers = Writers::connect(changes, load.writers.get(), target, log, tasks).await?;
-    let before = meter.measure_usage()?;
+    let before = meter.read()?;
     let begin = Instant::now();
-    let watching = open(plan, tasks).await?;
+    let watching = open_all(plan, tasks).await?;
     let open_elapsed = begin.elapsed();
     sleep(SETTLE_TIME).await;
-    let open = meter.measure_usage()?;
+    let open = meter.read()?;
+    sleep(Duration::from_secs_f64(load.hold)).await;
 
     let begin = Instant::now();
+    let held = meter.read()?;
     let writing = writers.write(Pace::start(load.events, load.rate));
     let (written, throughput) = arrive(load, plan, writing).await?;
     let elapsed = begin.elapsed();
     // A server that has exited has no usage; its exit is already a fault.
-    let after = meter.measure_usage();
+    let after = meter.read();
     sleep(SETTLE_TIME).await;
 
     let ended = plan.log.ended.load(Ordering::Relaxed);
@@ -189,18 +192,16 @@ async fn measure(
         ended,
         open_elapsed,
         elapsed,
-        before,
-        open,
-        after: if ended == 0 {
-            after?
-        } else {
-            after.ok().flatten()
+        opening: meter.between(&before, &open),
+        writing: match ended {
+            0 => Some(meter.between(&held, &after?)),
+            _ => after.ok().map(|after| meter.between(&held, &after)),
         },
     })
 }
 
 /// Opens all watches and waits for them.
-async fn open(plan: &Arc<Plan>, tasks: &Tasks) -> Result<Watching, BenchError> {
+async fn open_all(plan: &Arc<Plan>, tasks: &Tasks) -> Result<Watching, BenchError> {
     let spawn = |number| {
         let connection = Arc::clone(plan).connection(number, tasks.clone());
         tasks.spawn("watchers", connection)
@@ -279,6 +280,7 @@ fn build_report(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report 
     let mut report = Report::default();
     report.text("load", "watch");
     report.text("target", &plan.target.url);
+    report.text("resource", plan.resource.plural());
     report.text("mode", format!("{:?}", load.mode).to_lowercase());
     report.count("watchers", plan.watchers);
     report.count("connections", plan.connections);
@@ -309,25 +311,29 @@ fn build_report(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report 
     report.latency("latency_us_write", &latencies.write);
     report.latency("latency_us_write_to_last", &latencies.write_to_last);
     report.throughput = outcome.throughput.clone();
-    usage(&mut report, plan, outcome, delivered);
+    consumption(&mut report, plan, outcome, delivered);
     faults(&mut report, load, outcome);
     report
 }
 
-fn usage(report: &mut Report, plan: &Plan, outcome: &Outcome, delivered: u64) {
-    let (Some(before), Some(open)) = (outcome.before, outcome.open) else {
+fn consumption(report: &mut Report, plan: &Plan, outcome: &Outcome, delivered: u64) {
+    if let Some(server) = &outcome.opening.server {
+        let grown = server
+            .rss_bytes_after
+            .saturating_sub(server.rss_bytes_before);
+        let watchers = f64::from(plan.watchers);
+        report.number("rss_kib_per_watcher", grown as f64 / 1024.0 / watchers);
+        let opening = server.cpu.as_secs_f64();
+        report.number("open_cpu_us_per_watcher", opening * 1e6 / watchers);
+    }
+    let Some(writing) = &outcome.writing else {
         return;
     };
-    let grown = open.rss_bytes.saturating_sub(before.rss_bytes);
-    let watchers = f64::from(plan.watchers);
-    report.number("rss_kib_per_watcher", grown as f64 / 1024.0 / watchers);
-    let opening = open.cpu.saturating_sub(before.cpu).as_secs_f64();
-    report.number("open_cpu_us_per_watcher", opening * 1e6 / watchers);
-    let Some(after) = outcome.after else {
+    report.consumption(writing);
+    let Some(server) = &writing.server else {
         return;
     };
-    report.usage(open, after);
-    let cpu_us = after.cpu.saturating_sub(open.cpu).as_secs_f64() * 1e6;
+    let cpu_us = server.cpu.as_secs_f64() * 1e6;
     if delivered > 0 {
         report.number("cpu_us_per_event", cpu_us / delivered as f64);
     }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
 use futures_util::future::join_all;
-use http::Method;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
@@ -13,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::event_log::EventLog;
 use super::tally::{Faults, FrameContent, Interest, Tally};
-use crate::args::{Encoding, Mode};
-use crate::client::{self, ClientError, Connection, query_value};
+use crate::args::{Encoding, Mode, Resource};
+use crate::client::{self, Call, ClientError, Connection, query_value};
 use crate::frames::Frames;
 use crate::objects::collection;
 use crate::target::Target;
@@ -29,6 +27,7 @@ pub(super) struct Plan {
     pub watchers: u32,
     pub connections: u32,
     pub mode: Mode,
+    pub resource: Resource,
     pub accept: Encoding,
     /// The version before the first event.
     pub from: u64,
@@ -47,7 +46,7 @@ impl Plan {
     fn path(&self, watcher: u32) -> String {
         let (mode, from) = (self.mode, self.from);
         let query = format!("watch=true&allowWatchBookmarks=true&resourceVersion={from}");
-        let collection = collection(mode.resource(), mode.watched_namespace());
+        let collection = collection(self.resource, mode.watched_namespace());
         match mode {
             Mode::Broadcast => format!("{collection}?{query}"),
             Mode::Selective => {
@@ -102,7 +101,7 @@ impl Plan {
         watcher: u32,
     ) -> Result<Incoming, ClientError> {
         let path = self.path(watcher);
-        let response = connection.open(Method::GET, &path, Bytes::new()).await?;
+        let response = connection.open(Call::get(&path)).await?;
         self.log.opened.fetch_add(1, Ordering::Relaxed);
         Ok(response.into_body())
     }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
-use http::Method;
+use http::{Method, StatusCode};
+use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::event_log::EventLog;
 use super::watchers::node;
-use crate::args::Mode;
+use crate::args::Resource;
 use crate::client::{self, ClientError, Connection, Driver};
 use crate::error::BenchError;
 use crate::mark::{MARK, Mark};
@@ -31,7 +32,7 @@ const NO_EVENT: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes {
     pub run: u32,
-    pub mode: Mode,
+    pub resource: Resource,
     pub size: usize,
     /// The number of objects; the events cycle through them.
     pub objects: u32,
@@ -135,12 +136,27 @@ impl Changes {
             labels: &[],
             annotation: Some((MARK, &mark.to_string())),
             size: self.size,
+            version: None,
         };
-        objects::render(self.mode.resource(), &spec)
+        objects::render(self.resource, &spec)
+    }
+
+    /// Returns the request that marks an object with an event: an update, or a merge patch of a
+    /// custom resource, which cannot be updated without its resourceVersion.
+    fn change(&self, object: u32, event: u32) -> (Method, bytes::Bytes) {
+        if !self.resource.is_custom() {
+            return (Method::PUT, self.body(object, event));
+        }
+        let mark = Mark {
+            run: self.run,
+            event,
+        };
+        let patch = json!({"metadata": {"annotations": {MARK: mark.to_string()}}});
+        (Method::PATCH, patch.to_string().into())
     }
 
     fn path(&self, object: u32) -> String {
-        let collection = collection(self.mode.resource(), Some(NAMESPACE));
+        let collection = collection(self.resource, Some(NAMESPACE));
         format!("{collection}/{}", Self::name(object))
     }
 
@@ -150,7 +166,7 @@ impl Changes {
     /// A request fails.
     pub(super) async fn make(&self, connection: &mut Connection) -> Result<(), ClientError> {
         objects::make_namespace(connection, NAMESPACE).await?;
-        let collection = collection(self.mode.resource(), Some(NAMESPACE));
+        let collection = collection(self.resource, Some(NAMESPACE));
         for object in 0..self.objects {
             objects::make(connection, &collection, self.body(object, NO_EVENT)).await?;
         }
@@ -165,9 +181,12 @@ impl Changes {
         for object in 0..self.objects {
             // Without a grace period: there is no kubelet to terminate a pod.
             let path = format!("{}?gracePeriodSeconds=0", self.path(object));
-            connection
-                .send(Method::DELETE, &path, bytes::Bytes::new())
-                .await?;
+            let deleted = connection.send(Method::DELETE, &path, bytes::Bytes::new());
+            match deleted.await {
+                // A concurrent run on another server of the same storage may have deleted it.
+                Err(error) if error.status() != Some(StatusCode::NOT_FOUND) => return Err(error),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -179,9 +198,10 @@ impl Changes {
             let event = turn.number;
             written.late_max = written.late_max.max(turn.late);
             let object = event % self.objects;
-            let (path, body) = (self.path(object), self.body(object, event));
+            let path = self.path(object);
+            let (method, body) = self.change(object, event);
             log.sent(event);
-            match connection.send(Method::PUT, &path, body).await {
+            match connection.send(method, &path, body).await {
                 Ok(_) => log.acknowledged(event),
                 Err(error) => {
                     let connection_lives = error.status().is_some();

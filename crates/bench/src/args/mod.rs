@@ -1,21 +1,36 @@
 //! The command line of `watchet bench`. Combinations of values are validated where they are used.
 
+mod fill;
+mod sweep;
+mod write;
+
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::churn::mix::Mix;
+pub(super) use super::encoding::Encoding;
+pub(super) use fill::{ClearArgs, FillArgs, ObjectArgs};
+pub(super) use sweep::{SweepArgs, TableForm};
+pub(super) use write::{WriteArgs, WriteLoadArgs, WriteVerb};
 
 /// The kinds of load.
 #[derive(Debug, Subcommand)]
 pub(super) enum Load {
     /// Create objects
     Fill(FillArgs),
+    /// Delete objects created by `fill`; those that do not exist are counted
+    Clear(ClearArgs),
     /// Get single objects created by `fill`
     Get(GetArgs),
     /// List a resource repeatedly
     List(ListArgs),
+    /// Create, update, patch, apply or delete objects, one verb per run
+    ///
+    /// Fails if a response or a final list does not have the version and content that was written.
+    /// Deletes the objects that earlier runs have left in its namespaces, and its own at the end.
+    Write(WriteArgs),
     /// Change objects while many clients watch, and count the received events
     ///
     /// Fails if an event is lost, duplicated or out of order, if a watch ends early, or if a write
@@ -32,6 +47,11 @@ pub(super) enum Load {
     /// differs from a list, or if a read does not return what its client wrote before. Uses the
     /// namespace bench-churn and deletes config maps of earlier runs in it.
     Churn(ChurnArgs),
+    /// Measure the CPU time of a server per request, for every verb, encoding and kind of resource
+    ///
+    /// With --against, also that of a second server, row by row in turn; the rows with the lowest
+    /// ratio come first. Creates objects in namespaces named bench-... on both servers.
+    Sweep(SweepArgs),
     /// Measure the minimum cost of such a load: a bare write loop over plain HTTP/1.1
     ///
     /// Starts a separate process that only writes the same bytes to the same number of sockets, and
@@ -87,16 +107,6 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// Encodings of objects in responses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(super) enum Encoding {
-    /// JSON
-    #[default]
-    Json,
-    /// Kubernetes' protobuf
-    Protobuf,
-}
-
 /// What is measured besides requests, and the form of the report.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Report")]
@@ -104,6 +114,8 @@ pub(super) struct ReportArgs {
     /// Measure CPU and memory of this process, the server on this machine
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
+    #[command(flatten)]
+    pub generator: GeneratorArgs,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
@@ -115,6 +127,18 @@ pub(super) struct ReportArgs {
     pub html: Option<PathBuf>,
 }
 
+/// The load generator itself.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct GeneratorArgs {
+    /// Threads of the load generator [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// Do not fail if the load generator is the bottleneck: rates are then lower bounds of the
+    /// server's, and latencies upper bounds
+    #[arg(long)]
+    pub saturate: bool,
+}
+
 /// The resources used as load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Resource {
@@ -122,46 +146,10 @@ pub(super) enum Resource {
     Configmaps,
     /// core/v1 Pod
     Pods,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct FillArgs {
-    #[command(flatten)]
-    pub target: TargetArgs,
-    #[command(flatten)]
-    pub report: ReportArgs,
-    #[command(flatten)]
-    pub objects: ObjectArgs,
-    /// Size of each object in bytes of JSON
-    #[arg(long, value_name = "BYTES", default_value = "1024")]
-    pub size: usize,
-    /// Connections that write concurrently
-    #[arg(long, value_name = "N", default_value = "16")]
-    pub connections: NonZeroUsize,
-    /// Label of all objects (may be repeated)
-    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
-    pub label: Vec<(String, String)>,
-    /// Number of nodes (node-0, node-1, ...) to spread pods over by spec.nodeName
-    #[arg(long, value_name = "N", default_value = "1000")]
-    pub nodes: NonZeroU32,
-}
-
-/// The objects that `fill` creates and `get` reads.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Objects")]
-pub(super) struct ObjectArgs {
-    /// Resource of the objects
-    #[arg(value_enum)]
-    pub resource: Resource,
-    /// Number of objects, named bench-0, bench-1, ...
-    #[arg(long, value_name = "N", default_value = "1000")]
-    pub count: NonZeroU32,
-    /// Namespace of the objects
-    #[arg(long, value_name = "NAME", default_value = "bench")]
-    pub namespace: String,
-    /// Number of namespaces to spread the objects over, with -0, -1, ... appended to the name
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub namespaces: NonZeroU32,
+    /// A custom resource with a schema and validation rules in CEL; `bench` creates its definition
+    Widgets,
+    /// A custom resource whose version v2 is converted by a webhook, which `bench` runs
+    Gadgets,
 }
 
 #[derive(Debug, Args)]
@@ -190,7 +178,7 @@ pub(super) struct GetArgs {
 #[command(next_help_heading = "Requests")]
 pub(super) struct ResponseArgs {
     #[arg(long, value_enum, value_name = "ENCODING", hide_possible_values = true, default_value_t = Encoding::Json,
-        help = "Encoding of responses, json or protobuf; a response in another encoding is a failure")]
+        help = "Encoding of responses: json, protobuf, table, metadata or metadata-protobuf; a response in another one is a failure")]
     pub accept: Encoding,
 }
 
@@ -231,9 +219,12 @@ pub(super) struct SelectionArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Requests")]
 pub(super) struct ListQueryArgs {
-    /// Maximum number of objects; only the first page is requested
+    /// Maximum number of objects in a response; only the first page is requested
     #[arg(long, value_name = "N")]
     pub limit: Option<NonZeroU32>,
+    /// Continue until the last page, as a part of the same request
+    #[arg(long)]
+    pub all_pages: bool,
     /// Number of requests
     #[arg(long, value_name = "N", default_value = "10")]
     pub requests: NonZeroU32,
@@ -283,6 +274,12 @@ pub(super) struct WatchLoadArgs {
     /// Which watchers receive a change
     #[arg(long, value_enum, default_value_t = Mode::Broadcast)]
     pub mode: Mode,
+    /// Resource of the objects [default: configmaps, or pods with --mode selective]
+    #[arg(long, value_enum, value_name = "RESOURCE")]
+    pub resource: Option<Resource>,
+    /// Seconds to hold the open watches before the first write
+    #[arg(long, value_name = "SECONDS", default_value = "0")]
+    pub hold: f64,
     /// Seconds to wait for events after the last write
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     pub timeout: f64,
@@ -291,9 +288,9 @@ pub(super) struct WatchLoadArgs {
 /// Which watchers receive a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Mode {
-    /// All watchers: they watch all config maps
+    /// All watchers: they watch one namespace
     Broadcast,
-    /// One watcher: each watches the pods of one node (spec.nodeName)
+    /// One watcher: each watches the objects of one node (spec.nodeName)
     Selective,
 }
 
@@ -416,6 +413,8 @@ pub(super) struct FloorListArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Report")]
 pub(super) struct FloorReportArgs {
+    #[command(flatten)]
+    pub generator: GeneratorArgs,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
@@ -437,12 +436,4 @@ pub(super) struct FloorServeArgs {
     /// Size of each object in bytes of JSON
     #[arg(long, value_name = "BYTES", default_value = "1024")]
     pub size: usize,
-}
-
-fn label(text: &str) -> Result<(String, String), &'static str> {
-    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
-    match key {
-        "" => Err("must be KEY=VALUE"),
-        key => Ok((key.to_owned(), value.to_owned())),
-    }
 }

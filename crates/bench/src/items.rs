@@ -1,13 +1,13 @@
 //! Counts the objects of a list as its bytes arrive, because the lists of all clients together do
-//! not fit in memory. It does not decode the list; `storm` has decoded one list before.
+//! not fit in memory. It does not decode the list; the loads have decoded one list before.
 
 use std::sync::LazyLock;
 
 use memchr::memmem;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
-use crate::args::Encoding;
 use crate::decode::{MAGIC, field};
+use crate::encoding::{Encoding, Wire};
 
 /// A member that each object has once, and the list too. In a JSON string its quotes are escaped,
 /// so it does not match there.
@@ -49,12 +49,12 @@ pub(super) struct Fields {
 
 impl Items {
     pub(super) fn new(encoding: Encoding) -> Self {
-        match encoding {
-            Encoding::Json => Self::Json(Members {
+        match encoding.wire() {
+            Wire::Json => Self::Json(Members {
                 found: 0,
                 tail: Vec::new(),
             }),
-            Encoding::Protobuf => Self::Protobuf(Fields {
+            Wire::Protobuf => Self::Protobuf(Fields {
                 at: 0,
                 skip: MAGIC.len(),
                 header: Vec::new(),

@@ -1,31 +1,27 @@
 //! `bench storm`: many clients open the same resource at the same moment, as informers do after a
 //! server restart. The run fails unless each client receives every object.
 
-mod items;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use http::Method;
 use http_body_util::BodyExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::args::{Encoding, OpenRequest, SelectionArgs, StormArgs};
-use super::client::{self, CONNECTING_MAX, ClientError, Connection};
+use super::client::{self, CONNECTING_MAX, Call, ClientError, Connection};
 use super::decode::{List, Malformed};
 use super::error::BenchError;
 use super::frames::{Frame, Frames, Kind};
+use super::items::Items;
 use super::latency::Latencies;
-use super::process::{Process, Usage};
+use super::meter::{Consumption, Meter};
 use super::progress::Progress;
 use super::read;
 use super::report::Report;
 use super::target::Target;
-use items::Items;
 use watchet_tasks::Tasks;
 
 /// How often the run checks for its end.
@@ -67,7 +63,7 @@ struct Outcome {
     failed: u64,
     first_failure: Option<ClientError>,
     elapsed: Duration,
-    usage: Option<(Usage, Usage)>,
+    consumption: Option<Consumption>,
     throughput: Vec<(f64, f64)>,
 }
 
@@ -91,8 +87,8 @@ pub(super) async fn run(args: StormArgs, target: &Arc<Target>) -> Result<Report,
     });
     let tasks = Tasks::new();
     let clients = load.clients.get();
-    let process = args.report.pid.map(Process::new);
-    let outcome = storm(&plan, target, clients, &tasks, process).await;
+    let meter = Meter::new(&args.report, 0);
+    let outcome = storm(&plan, target, clients, &tasks, &meter).await;
     tasks.cancel();
     let mut report = Report::default();
     report.text("load", "storm");
@@ -137,7 +133,7 @@ async fn storm(
     target: &Arc<Target>,
     clients: u32,
     tasks: &Tasks,
-    process: Option<Process>,
+    meter: &Meter,
 ) -> Result<Outcome, BenchError> {
     // All connect before any sends a request: connecting is not measured.
     let connections: Vec<_> = stream::iter(0..clients)
@@ -145,7 +141,7 @@ async fn storm(
         .buffer_unordered(CONNECTING_MAX)
         .try_collect()
         .await?;
-    let before = process.map(Process::usage).transpose()?;
+    let before = meter.read()?;
     let mut progress = Progress::begin("clients", clients.into());
     let begin = Instant::now();
     let start = |(connection, driver): (Connection, client::Driver)| {
@@ -157,7 +153,7 @@ async fn storm(
         progress.set(plan.finished.load(Ordering::Relaxed).into());
         sleep(POLL_INTERVAL).await;
     }
-    let after = process.map(Process::usage);
+    let after = meter.read();
     let mut outcome = Outcome {
         throughput: progress.end(),
         ..Outcome::default()
@@ -173,10 +169,10 @@ async fn storm(
     }
     // A server that has exited has no usage; its exit is already a failure.
     let after = match outcome.failed {
-        0 => after.transpose()?,
-        _ => after.and_then(Result::ok),
+        0 => Some(after?),
+        _ => after.ok(),
     };
-    outcome.usage = before.zip(after);
+    outcome.consumption = after.map(|after| meter.between(&before, &after));
     let completed = outcome.responses.iter().map(|response| response.complete);
     outcome.elapsed = completed.max().unwrap_or_else(|| begin.elapsed());
     Ok(outcome)
@@ -195,8 +191,11 @@ impl Plan {
 
     async fn send_request(&self, connection: &mut Connection) -> Result<ClientResult, ClientError> {
         let begin = Instant::now();
-        let response = connection.open(Method::GET, &self.path, Bytes::new());
-        let mut body = response.await?.into_body();
+        let call = match self.by {
+            OpenRequest::WatchList => Call::get(&self.path),
+            OpenRequest::List => Call::list(&self.path),
+        };
+        let mut body = connection.open(call).await?.into_body();
         let first = begin.elapsed();
         let mut reader = Reader::new(self.by, self.accept);
         let mut bytes = 0;
@@ -348,9 +347,14 @@ fn add_results(report: &mut Report, expected: ReceivedObjects, outcome: &Outcome
     report.latency("latency_us_first", &first);
     report.latency("latency_us_complete", &complete);
     report.throughput = outcome.throughput.clone();
-    if let Some((before, after)) = outcome.usage {
-        report.usage(before, after);
-        let cpu_ms = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3;
+    if let Some(consumption) = &outcome.consumption {
+        report.consumption(consumption);
+    }
+    if let Some(server) = outcome
+        .consumption
+        .and_then(|consumption| consumption.server)
+    {
+        let cpu_ms = server.cpu.as_secs_f64() * 1e3;
         report.number(
             "cpu_ms_per_client",
             cpu_ms / outcome.responses.len().max(1) as f64,
