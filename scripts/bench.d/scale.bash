@@ -96,7 +96,7 @@ scale_updates() {
 scale_deliveries() {
     local deliveries watchers rate seconds
     watchers=$(fitting 5000 100000)
-    deliveries=${BENCH_DELIVERIES:-$(($(nproc) * 125000 > 1000000 ? 1000000 : $(nproc) * 125000))}
+    deliveries=${BENCH_DELIVERIES:-$(scaled $(($(nproc) * 125000 > 1000000 ? 1000000 : $(nproc) * 125000)))}
     rate=$(awk -v deliveries="$deliveries" -v watchers="$watchers" 'BEGIN { printf "%.3f", deliveries / watchers }')
     seconds=$(scaled 60)
     fresh_server memory

@@ -69,6 +69,11 @@ impl ClientError {
             _ => None,
         }
     }
+
+    /// Returns true if the connection can send further requests: the server has responded.
+    pub(super) fn connection_lives(&self) -> bool {
+        matches!(self, Self::Status { .. } | Self::Response { .. })
+    }
 }
 
 type Body = Full<Bytes>;

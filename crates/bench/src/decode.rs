@@ -294,8 +294,8 @@ fn json_list(encoding: Encoding, body: &[u8]) -> Option<List> {
     };
     let items = match (encoding, list.items, list.rows) {
         (Encoding::Table, _, Some(rows)) => rows.iter().map(|row| item(&row.object)).collect(),
-        // Upstream writes the rows of an empty Table as null.
-        (Encoding::Table, _, None) => Some(Vec::new()),
+        // Upstream writes the rows of an empty Table, and the items of empty metadata, as null.
+        (Encoding::Table, _, None) | (Encoding::Metadata, None, _) => Some(Vec::new()),
         (_, items, _) => items?.iter().map(item).collect(),
     };
     Some(List {
@@ -457,9 +457,14 @@ mod tests {
         assert!(list(Encoding::Metadata, json.to_string().as_bytes()).is_err());
         assert!(list(Encoding::Table, json.to_string().as_bytes()).is_err());
         assert!(list(Encoding::MetadataProtobuf, &message).is_err());
-        let empty = json!({"kind": "Table", "metadata": {"resourceVersion": "9"}, "rows": null});
-        let empty = list(Encoding::Table, empty.to_string().as_bytes()).unwrap();
-        assert_eq!((empty.items.len(), empty.next.as_str()), (0, ""));
+        for (encoding, kind, member) in [
+            (Encoding::Table, "Table", "rows"),
+            (Encoding::Metadata, "PartialObjectMetadataList", "items"),
+        ] {
+            let empty = json!({"kind": kind, "metadata": {"resourceVersion": "9"}, member: null});
+            let empty = list(encoding, empty.to_string().as_bytes()).unwrap();
+            assert_eq!((empty.items.len(), empty.next.as_str()), (0, ""));
+        }
     }
 
     #[test]

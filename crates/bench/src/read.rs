@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memchr::memmem;
 
-use super::args::{GetArgs, ListArgs, ObjectArgs, ResponseArgs, SelectionArgs};
+use super::args::{GetArgs, ListArgs, ListQueryArgs, ObjectArgs, ResponseArgs, SelectionArgs};
 use super::client::{self, Call, ClientError, Connection, query_value};
 use super::decode::{self, List, Object};
 use super::encoding::{Content, Encoding, Wire};
@@ -136,16 +136,24 @@ fn unexpected(path: &str, problem: impl ToString) -> ClientError {
     }
 }
 
+/// Checks that the arguments of `list` fit together.
+///
+/// # Errors
+/// Pages have no size.
+pub(super) fn check(query: &ListQueryArgs) -> Result<(), BenchError> {
+    if query.all_pages && query.limit.is_none() {
+        let problem = "--all-pages: also give the size of a page with --limit";
+        return Err(BenchError::Usage(problem.to_owned()));
+    }
+    Ok(())
+}
+
 /// Runs `list`.
 ///
 /// # Errors
 /// The target rejects the setup.
 pub(super) async fn list(args: ListArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
     let (query, ResponseArgs { accept }) = (args.query, args.responses);
-    if query.all_pages && query.limit.is_none() {
-        let problem = "--all-pages: also give the size of a page with --limit";
-        return Err(BenchError::Usage(problem.to_owned()));
-    }
     let limit = query.limit.map(|limit| ("limit", limit.to_string()));
     let path = path(&query.selection, limit.clone());
     // This list also warms up the server.

@@ -129,7 +129,7 @@ async fn work<A: RequestLoad>(
                 done.bytes += bytes;
             }
             Err(error) => {
-                let connection_lives = error.status().is_some();
+                let connection_lives = error.connection_lives();
                 done.failed += 1;
                 done.first_failure.get_or_insert(error);
                 if !connection_lives {

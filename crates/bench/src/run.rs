@@ -84,6 +84,7 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
         }
         Load::List(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
+            read::check(&args.query)?;
             let resource = encodable(args.query.selection.resource, args.responses)?;
             (
                 on_resource(resource, &target, &how, read::list(args, &target))?,
@@ -92,6 +93,7 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
         }
         Load::Write(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
+            write::check(&args)?;
             let resource = encodable(args.load.resource, args.responses)?;
             (
                 on_resource(resource, &target, &how, write::run(args, &target))?,

@@ -112,7 +112,7 @@ impl Worker {
                     work.log.operations.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => {
-                    let connection_lives = error.status().is_some();
+                    let connection_lives = error.connection_lives();
                     self.worked.failed += 1;
                     self.worked.first_failure.get_or_insert(error);
                     if !connection_lives {

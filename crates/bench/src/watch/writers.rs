@@ -204,7 +204,7 @@ impl Changes {
             match connection.send(method, &path, body).await {
                 Ok(_) => log.acknowledged(event),
                 Err(error) => {
-                    let connection_lives = error.status().is_some();
+                    let connection_lives = error.connection_lives();
                     written.failed += 1;
                     written.first_failure.get_or_insert(error);
                     if !connection_lives {

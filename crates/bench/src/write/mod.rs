@@ -37,10 +37,9 @@ struct Writes {
 /// Runs the load.
 ///
 /// # Errors
-/// The arguments do not fit together, or the target rejects the setup.
+/// The target rejects the setup.
 pub(super) async fn run(args: WriteArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
     let (load, accept) = (&args.load, args.responses.accept);
-    check(&args)?;
     let requests = load.requests.get();
     let writes = Arc::new(Writes {
         objects: Objects::new(load),
@@ -106,7 +105,11 @@ fn deviating(expected: &[(u64, Option<Mark>)], found: &[(u64, Option<Mark>)]) ->
     missing.count().max(unexpected.count()) as u64
 }
 
-fn check(args: &WriteArgs) -> Result<(), BenchError> {
+/// Checks that the arguments fit together.
+///
+/// # Errors
+/// The servers do not support the verb or the encoding.
+pub(super) fn check(args: &WriteArgs) -> Result<(), BenchError> {
     let (load, accept) = (&args.load, args.responses.accept);
     let (resource, verb) = (load.resource, load.verb);
     let usage = |problem: String| Err(BenchError::Usage(problem));
