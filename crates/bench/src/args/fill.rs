@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::Args;
 
-use super::{ReportArgs, Resource, TargetArgs};
+use super::common::{ReportArgs, Resource, TargetArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct FillArgs {

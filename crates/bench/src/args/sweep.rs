@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Encoding, Resource, TargetArgs};
+use super::common::{Resource, TargetArgs};
+use crate::encoding::Encoding;
 
 #[derive(Debug, Args)]
 pub(crate) struct SweepArgs {

@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Args, ValueEnum};
 
-use super::{ReportArgs, Resource, ResponseArgs, TargetArgs};
+use super::common::{ReportArgs, Resource, ResponseArgs, TargetArgs};
 
 /// A kind of write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

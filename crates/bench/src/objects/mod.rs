@@ -3,6 +3,7 @@
 
 pub(super) mod conversion;
 pub(super) mod definitions;
+mod protobuf;
 
 use bytes::Bytes;
 use http::Method;
@@ -92,6 +93,15 @@ pub(super) struct Spec<'a> {
 
 /// Returns the JSON of an object.
 pub(super) fn render(resource: Resource, spec: &Spec<'_>) -> Bytes {
+    Bytes::from(object(resource, spec).to_string())
+}
+
+/// Returns the protobuf of a config map or pod.
+pub(super) fn render_protobuf(resource: Resource, spec: &Spec<'_>) -> Bytes {
+    protobuf::encode(&object(resource, spec))
+}
+
+fn object(resource: Resource, spec: &Spec<'_>) -> Value {
     let mut labels = Map::from_iter([(LABEL.0.to_owned(), json!(LABEL.1))]);
     let more = spec.labels.iter();
     labels.extend(more.map(|(key, value)| (key.clone(), json!(value))));
@@ -135,7 +145,7 @@ pub(super) fn render(resource: Resource, spec: &Spec<'_>) -> Bytes {
     if let Some(version) = spec.version {
         object["metadata"]["resourceVersion"] = json!(version.to_string());
     }
-    Bytes::from(object.to_string())
+    object
 }
 
 /// Returns the spec of a custom resource with the padding in `field`.

@@ -312,6 +312,16 @@ impl Subject {
     }
 }
 
+/// Returns the name of the resource with what is special about it.
+pub(super) const fn description(resource: Resource) -> &'static str {
+    match resource {
+        Resource::Configmaps => "configmaps",
+        Resource::Pods => "pods",
+        Resource::Widgets => "custom, CEL rules",
+        Resource::Gadgets => "custom, webhook",
+    }
+}
+
 /// Returns the size of an object in bytes of JSON.
 const fn size(resource: Resource) -> usize {
     match resource {

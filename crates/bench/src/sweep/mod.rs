@@ -7,7 +7,7 @@ mod table;
 use std::io::Write as _;
 use std::sync::Arc;
 
-use super::args::{Resource, SweepArgs, TargetArgs};
+use super::args::{SweepArgs, TargetArgs};
 use super::error::BenchError;
 use super::objects::conversion::Webhook;
 use super::objects::definitions;
@@ -129,15 +129,5 @@ fn progress(rows: &[Row], total: usize) {
         // The table has the result; progress that cannot be printed is not needed.
         let line = format!("{:>3}/{total} {}", rows.len(), row.summary());
         drop(writeln!(std::io::stderr(), "{line}"));
-    }
-}
-
-/// Returns the name of the resource with what is special about it.
-pub(super) const fn description(resource: Resource) -> &'static str {
-    match resource {
-        Resource::Configmaps => "configmaps",
-        Resource::Pods => "pods",
-        Resource::Widgets => "custom, CEL rules",
-        Resource::Gadgets => "custom, webhook",
     }
 }

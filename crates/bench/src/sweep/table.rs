@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::case::{Case, Measurement};
-use super::description;
+use super::case::{Case, Measurement, description};
 use crate::args::TableForm;
 
 /// A measured row.

@@ -120,6 +120,10 @@ impl Tally {
             }
             FrameContent::Other => return None,
         };
+        if self.events == 0 {
+            // The run writes nothing and only holds its watches; other clients may write.
+            return None;
+        }
         if run != self.run || event >= self.events || !self.interest.matches(event) {
             self.faults.foreign += 1;
             return None;
@@ -272,6 +276,23 @@ mod tests {
         for line in ["nonsense", &object("x")] {
             assert!(matches!(content(line), FrameContent::Error(_)), "{line}");
         }
+    }
+
+    #[test]
+    fn a_run_without_events_ignores_those_of_others() {
+        let interest = Interest {
+            watcher: 0,
+            watchers: 1,
+            mode: Mode::Broadcast,
+        };
+        let mut tally = Tally::new(RUN, 0, interest);
+        let event = FrameContent::Event {
+            run: RUN + 1,
+            event: 3,
+            version: 1,
+        };
+        assert_eq!(tally.process(event), None);
+        assert_eq!(tally.close(|_| false), Faults::default());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) async fn run(args: WriteArgs, target: &Arc<Target>) -> Result<Report,
     let (load, accept) = (&args.load, args.responses.accept);
     let requests = load.requests.get();
     let writes = Arc::new(Writes {
-        objects: Objects::new(load),
+        objects: Objects::new(load, accept),
         verb: load.verb,
         run: fastrand::u32(..),
         states: ObjectStates::new(match load.verb {
@@ -217,7 +217,11 @@ impl Writes {
         let mark = self.mark(event);
         let path = self.objects.collection(0);
         let body = self.objects.body(0, object, Some(mark), None);
-        let response = connection.send(Method::POST, &path, body).await?;
+        let call = Call {
+            content_type: self.objects.media_type(),
+            ..Call::new(Method::POST, &path, body)
+        };
+        let response = connection.call(call).await?;
         let version = self.check(connection, &path, &response, mark, None)?;
         *state = Some((version, mark));
         Ok(response.len() as u64)
@@ -263,7 +267,7 @@ impl Writes {
             ),
             _ => (
                 self.objects.body(0, object, Some(mark), before),
-                "application/json",
+                self.objects.media_type(),
             ),
         };
         let (method, path) = match self.verb {

@@ -6,6 +6,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::args::{Resource, WriteLoadArgs, WriteVerb};
 use crate::client::{ClientError, Connection, query_value};
+use crate::encoding::{Encoding, Wire};
 use crate::mark::{MARK, Mark};
 use crate::objects::{self, Spec};
 
@@ -24,10 +25,12 @@ pub(super) struct Objects {
     size: usize,
     labels: [(String, String); 1],
     is_collection: bool,
+    /// Whether creates and updates have bodies in protobuf.
+    is_protobuf: bool,
 }
 
 impl Objects {
-    pub(super) fn new(load: &WriteLoadArgs) -> Self {
+    pub(super) fn new(load: &WriteLoadArgs, accept: Encoding) -> Self {
         let is_collection = load.verb == WriteVerb::Deletecollection;
         Self {
             resource: load.resource,
@@ -41,7 +44,19 @@ impl Objects {
             labels: [(LABEL.to_owned(), load.namespace.clone())],
             namespace: load.namespace.clone(),
             is_collection,
+            is_protobuf: accept == Encoding::Protobuf
+                && matches!(load.verb, WriteVerb::Create | WriteVerb::Update),
         }
+    }
+
+    /// Returns the media type of [`Self::body`].
+    pub(super) fn media_type(&self) -> &'static str {
+        let wire = if self.is_protobuf {
+            Wire::Protobuf
+        } else {
+            Wire::Json
+        };
+        wire.media_type()
     }
 
     fn namespace(&self, number: u32) -> String {
@@ -81,7 +96,7 @@ impl Objects {
         format!("labelSelector={}", query_value(&format!("{key}={value}")))
     }
 
-    /// Returns the JSON of an object.
+    /// Returns an object.
     pub(super) fn body(
         &self,
         namespace: u32,
@@ -99,7 +114,10 @@ impl Objects {
             version,
             size: self.size,
         };
-        objects::render(self.resource, &spec)
+        match self.is_protobuf {
+            true => objects::render_protobuf(self.resource, &spec),
+            false => objects::render(self.resource, &spec),
+        }
     }
 
     /// Creates the namespaces, unless they exist, and deletes the objects of earlier runs.
