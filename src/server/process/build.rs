@@ -177,7 +177,6 @@ impl Server {
     pub(in crate::server) async fn build(config: &Config) -> Result<Self, BuildError> {
         warn_of_short_history(&config.registry.caches);
         warn_of_extension(&config.tokens);
-        let metrics = Metrics::new();
         let provider = config.tls.provider();
         let material = Material::load(config, &provider)?;
         let data_dir = DataDir::lock(&config.data_dir)?;
