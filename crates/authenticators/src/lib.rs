@@ -1,9 +1,9 @@
-//! Authenticators of bearer tokens that other programs issue or know.
+//! Authenticators of bearer tokens that other programs issue or review.
 //!
-//! - [`JwtAuthenticator`]: JSON Web Tokens of OIDC issuers. An [`AuthenticationConfiguration`] has the issuers and how
-//!   claims become users; expressions are in CEL. The keys of an issuer are fetched over HTTPS by a task of its own, so
-//!   an issuer that does not respond delays no other authentication.
-//! - [`WebhookAuthenticator`]: a program that reviews tokens, and a cache of its responses.
+//! - [`JwtAuthenticator`]: JSON Web Tokens of OIDC issuers. An [`AuthenticationConfiguration`] has the issuers and the
+//!   mapping from claims to users; expressions are in CEL. A task for each issuer fetches its keys over HTTPS, so an
+//!   issuer that does not respond delays no other authentication.
+//! - [`WebhookAuthenticator`]: posts tokens to a webhook for review, and caches its responses.
 //!
 //! Both implement [`ExternalAuthenticator`](watchet_auth::ExternalAuthenticator).
 //!

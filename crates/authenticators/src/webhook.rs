@@ -36,12 +36,12 @@ impl ReviewVersion {
     }
 }
 
-/// Authenticates tokens by a webhook.
+/// Authenticates tokens with a webhook.
 #[derive(Debug)]
 pub struct WebhookAuthenticator {
     reviewer: ArcSwap<Reviewer>,
     version: ReviewVersion,
-    /// How long a response is valid; zero is not at all.
+    /// The time for which a response is cached; zero disables the cache.
     cache_ttl: Duration,
     /// The audiences of a response that names none.
     audiences: Vec<String>,

@@ -21,20 +21,20 @@ pub struct InstrumentedAuthorizer {
     pub authorizer: Arc<dyn Authorizer>,
     /// Counts its decisions.
     pub metrics: Arc<AuthorizerMetrics>,
-    /// How often open watches are authorized again, if another program decides. `None` if this process decides: it
-    /// notifies subscribers of changes.
+    /// The interval at which open watches are authorized again, for a webhook. `None` for an authorizer in this
+    /// process, which notifies subscribers of changes.
     pub recheck_interval: Option<Duration>,
 }
 
-/// Allows everything to the group `system:masters`; otherwise consults authorizers in order until one allows or denies.
-/// Without authorizers nothing else is allowed.
+/// Allows every request of the group `system:masters`; for other users consults authorizers in order until one allows
+/// or denies the request. Without authorizers, no other request is allowed.
 ///
-/// Watches are authorized again when the configuration is replaced, and regularly if another program decides.
+/// Watches are authorized again when the configuration is replaced, and regularly if it has a webhook.
 pub struct ConfiguredAuthorizer {
     authorizers: ArcSwap<Vec<InstrumentedAuthorizer>>,
     /// Notified when decisions may have changed.
     subscribers: Mutex<Vec<Weak<Notify>>>,
-    /// Authorizers of this process, which all configurations share: they notify changes.
+    /// The authorizers in this process, which notify subscribers of changes. All configurations share them.
     local: Vec<Arc<dyn Authorizer>>,
     replaced: Notify,
 }
@@ -48,8 +48,8 @@ impl fmt::Debug for ConfiguredAuthorizer {
 }
 
 impl ConfiguredAuthorizer {
-    /// Creates an authorizer. `local` are the authorizers of this process, which all configurations share. A task of
-    /// `tasks` notifies regularly if another program decides.
+    /// Creates an authorizer. `local` are the authorizers in this process, which all configurations share. A task in
+    /// `tasks` notifies subscribers regularly if the configuration has a webhook.
     pub fn start(
         authorizers: Vec<InstrumentedAuthorizer>,
         local: Vec<Arc<dyn Authorizer>>,

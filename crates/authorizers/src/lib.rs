@@ -1,8 +1,9 @@
-//! Authorization by configuration.
+//! The authorizers that `--authorization-mode` or `--authorization-config` configure.
 //!
-//! - [`AuthorizationConfiguration`]: which authorizers are consulted, and in which order; `--authorization-config`.
-//! - [`ConfiguredAuthorizer`]: consults them. The configuration can change while requests are authorized.
-//! - [`WebhookAuthorizer`]: one of them; calls another program, and caches its responses.
+//! - [`AuthorizationConfiguration`]: the authorizers and their order, the content of `--authorization-config`.
+//! - [`ConfiguredAuthorizer`]: consults the authorizers in order. The configuration can change while requests are
+//!   authorized.
+//! - [`WebhookAuthorizer`]: an authorizer that posts reviews to a webhook, and caches its responses.
 //!
 //! ```
 //! use watchet_authorizers::AuthorizationConfiguration;

@@ -10,10 +10,10 @@ use watchet_cel::{Environment, Outcome, Program, Scope, Syntax};
 /// The variable with the `spec` of a review.
 const REQUEST: &str = "request";
 
-/// How long all conditions for one request may take.
+/// The time limit of all conditions for one request.
 const EVALUATIONS_MAX: Duration = Duration::from_secs(1);
 
-/// Conditions that a request must meet. Without any, all requests do.
+/// Conditions that a request must meet. Every request meets an empty list.
 #[derive(Debug, Clone, Default)]
 pub struct MatchConditions(Vec<Program>);
 
@@ -21,7 +21,7 @@ impl MatchConditions {
     /// Compiles a condition and adds it.
     ///
     /// # Errors
-    /// The expression is invalid, reads a field that requests do not have, or returns no bool.
+    /// The expression is invalid, reads a field that requests do not have, or does not return a bool.
     pub(crate) fn add(&mut self, expression: &str) -> Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| format!("compilation failed: {error}");
         let environment = Environment {
@@ -47,10 +47,11 @@ impl MatchConditions {
         self.0.is_empty()
     }
 
-    /// Returns whether `request` meets all conditions. A condition that is not met decides, also after errors of others.
+    /// Returns true if `request` meets all conditions, and false if it does not meet one, even if others cannot be
+    /// evaluated.
     ///
     /// # Errors
-    /// Some conditions cannot be evaluated, and the others are met.
+    /// A condition cannot be evaluated, and the request meets all others.
     pub(crate) fn evaluate(&self, request: &Value) -> Result<bool, String> {
         let mut scope = Scope::counted(Instant::now() + EVALUATIONS_MAX);
         scope.set(REQUEST, request);
@@ -79,7 +80,7 @@ impl MatchConditions {
 /// The type of a field.
 #[derive(Debug, PartialEq, Eq)]
 struct Type {
-    /// As CEL names it.
+    /// The name in CEL.
     name: &'static str,
     /// The fields of an object; empty for other types.
     fields: &'static [(&'static str, &'static Type)],

@@ -68,7 +68,7 @@ fn spec(attributes: &Attributes, version: ReviewVersion) -> Value {
     spec.into()
 }
 
-/// Returns the `spec` of the review for expressions: all members are set, but those of the other kind of requests.
+/// Returns the `spec` of the review for expressions, with all members except those of the other kind of request.
 pub(crate) fn expression_request(attributes: &Attributes) -> Value {
     let mut members = Map::new();
     for (name, value) in members_of(attributes) {
@@ -145,8 +145,8 @@ fn field_requirements(selector: &FieldSelector) -> Vec<Value> {
     selector.terms.iter().map(requirement).collect()
 }
 
-/// Returns the requirements without comparisons of numbers, which a review cannot express: it is about more objects
-/// then, as upstream.
+/// Returns the requirements without comparisons of numbers, which a review cannot express. The review then covers more
+/// objects than the request, as upstream.
 fn label_requirements(selector: &LabelSelector) -> Vec<Value> {
     let requirements = selector.requirements();
     let expressible = requirements.filter(|one| !matches!(one.operator, "Gt" | "Lt"));
@@ -179,7 +179,7 @@ impl ReviewResponse {
     /// Returns the decision.
     ///
     /// # Errors
-    /// The response is no review of `version`.
+    /// The response is not a review of `version`.
     pub(crate) fn status(self, version: ReviewVersion) -> Result<Status, String> {
         let expected = version.api_version();
         if self.kind != KIND || self.api_version != expected {

@@ -19,41 +19,42 @@ use crate::review::{ReviewResponse, ReviewVersion, Status, expression_request, r
 /// The maximum number of cached responses, as upstream.
 const RESPONSES_MAX: usize = 8192;
 
-/// The length of the attributes of a request from which its response is not cached, as upstream: clients choose them.
+/// The total length of the attributes of a request in bytes from which its response is not cached, as upstream: clients
+/// choose the attributes.
 const CACHED_ATTRIBUTES_MAX: usize = 10_000;
 
-/// How often the permissions of open watches are reviewed if responses are not cached.
+/// The interval at which the permissions of open watches are reviewed if responses are not cached.
 const UNCACHED_RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 const RECHECK_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-/// The minimum time between two log messages about failures: every request fails while the server is down.
+/// The minimum time between two log messages about failures: every request fails while the webhook is down.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What a request gets if the webhook fails.
+/// The decision on a request while the webhook fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// Other authorizers may allow it.
+    /// Other authorizers decide on the request.
     NoOpinion,
-    /// It is denied.
+    /// The request is denied.
     Deny,
 }
 
-/// When a webhook is called, and how its responses are interpreted.
+/// The requests that a webhook reviews, and the interpretation of its responses.
 #[derive(Debug, Clone)]
 pub struct WebhookSettings {
     /// The version of the reviews.
     pub version: ReviewVersion,
-    /// How long a response that allows a request is valid; zero is not at all.
+    /// The time for which a response that allows a request is cached; zero disables the cache.
     pub authorized_ttl: Duration,
-    /// How long any other response is valid; zero is not at all.
+    /// The time for which any other response is cached; zero disables the cache.
     pub unauthorized_ttl: Duration,
-    /// What a request gets if the webhook fails.
+    /// The decision on a request while the webhook fails.
     pub failure_policy: FailurePolicy,
-    /// The requests for which it is called.
+    /// The conditions of the requests that it reviews.
     pub match_conditions: MatchConditions,
 }
 
-/// Authorizes requests by a webhook.
+/// Authorizes requests with a webhook.
 #[derive(Debug)]
 pub struct WebhookAuthorizer {
     client: RestClient,
@@ -63,7 +64,7 @@ pub struct WebhookAuthorizer {
     cache: ReviewCache<Result<Status, Failure>>,
 }
 
-/// Why a webhook has not decided.
+/// The reason why a webhook has not decided.
 #[derive(Debug, Clone)]
 struct Failure(String);
 
@@ -99,7 +100,8 @@ impl WebhookAuthorizer {
         }
     }
 
-    /// Returns how often the permissions of open watches are reviewed again: when they expire.
+    /// Returns the interval at which the permissions of open watches are reviewed again: the time for which they are
+    /// cached.
     pub fn recheck_interval(&self) -> Duration {
         match self.settings.authorized_ttl {
             Duration::ZERO => UNCACHED_RECHECK_INTERVAL,

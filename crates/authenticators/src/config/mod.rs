@@ -1,5 +1,6 @@
-//! `AuthenticationConfiguration` of `apiserver.config.k8s.io`: the issuers of JSON Web Tokens, how claims become users,
-//! and which requests may be anonymous. Unknown fields are errors, as upstream. The versions have the same fields.
+//! `AuthenticationConfiguration` of `apiserver.config.k8s.io`: the issuers of JSON Web Tokens, the mapping from claims
+//! to users, and the requests that may be anonymous. Unknown fields are errors, as upstream. All versions have the same
+//! fields.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,7 @@ const VERSIONS: [&str; 3] = [
     "apiserver.config.k8s.io/v1alpha1",
 ];
 
-/// The configuration is invalid. The message names the fields.
+/// The error of an invalid configuration. The message names the fields.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidConfiguration(pub(crate) String);
@@ -37,19 +38,19 @@ pub struct AuthenticationConfiguration {
     /// The issuers of tokens.
     #[serde(default, deserialize_with = "or_default")]
     pub jwt: Vec<JwtConfiguration>,
-    /// Which requests may be anonymous; `None` if the configuration does not say.
+    /// The requests that may be anonymous; `None` if the field is absent.
     #[serde(default)]
     pub anonymous: Option<Anonymous>,
 }
 
-/// Which requests may be anonymous.
+/// The requests that may be anonymous.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Anonymous {
-    /// Whether any may.
+    /// Whether requests may be anonymous.
     #[serde(default)]
     pub enabled: bool,
-    /// If there are any, only the requests of these paths.
+    /// The paths whose requests may be anonymous; empty for all paths.
     #[serde(default, deserialize_with = "or_default")]
     pub conditions: Vec<AnonymousCondition>,
 }
@@ -63,7 +64,7 @@ pub struct AnonymousCondition {
     pub path: String,
 }
 
-/// An issuer, and how the claims of its tokens become users.
+/// An issuer, and the mapping from the claims of its tokens to users.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JwtConfiguration {
@@ -73,7 +74,7 @@ pub struct JwtConfiguration {
     /// Rules that the claims must satisfy.
     #[serde(default, deserialize_with = "or_default")]
     pub claim_validation_rules: Vec<ClaimValidationRule>,
-    /// The user of a token.
+    /// The mapping from claims to the user.
     #[serde(default, deserialize_with = "or_default")]
     pub claim_mappings: ClaimMappings,
     /// Rules that the user must satisfy.
@@ -94,7 +95,7 @@ pub struct Issuer {
     /// The CA certificates of the issuer in PEM; empty for those that the system trusts.
     #[serde(deserialize_with = "or_default")]
     pub certificate_authority: String,
-    /// The audiences, of which a token must have one.
+    /// The accepted audiences; a token must have one of them.
     #[serde(deserialize_with = "or_default")]
     pub audiences: Vec<String>,
     /// `MatchAny`; may be empty for a single audience.
@@ -119,7 +120,7 @@ pub struct ClaimValidationRule {
     pub message: String,
 }
 
-/// How claims become a user.
+/// The mapping from claims to a user.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClaimMappings {
@@ -143,7 +144,7 @@ pub struct ClaimMappings {
 pub struct PrefixedClaimOrExpression {
     /// The name of a claim.
     pub claim: String,
-    /// What precedes the value of the claim.
+    /// The prefix of the value of the claim.
     pub prefix: Option<String>,
     /// An expression in CEL; `claims` are the claims.
     pub expression: String,
@@ -163,9 +164,9 @@ pub struct ClaimOrExpression {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ExtraMapping {
-    /// Its key: a path with a domain, in lower case.
+    /// The key: a domain with a path, in lower case.
     pub key: String,
-    /// An expression in CEL for its values; `claims` are the claims.
+    /// An expression in CEL for the values; `claims` are the claims.
     pub value_expression: String,
 }
 

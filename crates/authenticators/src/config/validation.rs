@@ -42,7 +42,7 @@ pub(crate) struct ValidJwt {
 }
 
 impl AuthenticationConfiguration {
-    /// Validates the configuration. Issuers of service account tokens are `disallowed`.
+    /// Validates the configuration. `disallowed` are the issuers of service account tokens.
     ///
     /// # Errors
     /// All invalid fields, with upstream's messages.

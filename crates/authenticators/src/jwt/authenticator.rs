@@ -1,4 +1,4 @@
-//! `JwtAuthenticator`: the issuers that are configured now.
+//! `JwtAuthenticator`: authenticates tokens of the current configuration of issuers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::user_mapping;
 use crate::RESULTS_MAX;
 use crate::config::{ValidConfiguration, ValidJwt};
 
-/// How long a verified token is not verified again, as upstream.
+/// The time for which the user of a verified token is cached, as upstream.
 const CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// The tolerated difference of clocks for the claim `nbf`, as upstream. There is none for `exp`.
+/// The tolerated difference of clocks for the claim `nbf` in seconds, as upstream. There is none for `exp`.
 const NOT_BEFORE_LEEWAY_SECONDS: i64 = 60;
 
 /// Authenticates tokens of the configured issuers.
@@ -29,7 +29,7 @@ const NOT_BEFORE_LEEWAY_SECONDS: i64 = 60;
 pub struct JwtAuthenticator {
     issuers: ArcSwap<Issuers>,
     algorithms: SigningAlgorithms,
-    /// The audiences of this server: tokens authenticate for all of them.
+    /// The audiences of this server. A token of any issuer is for all of them, as upstream.
     audiences: Vec<String>,
     tasks: Tasks,
 }
@@ -64,7 +64,7 @@ impl JwtAuthenticator {
         }
     }
 
-    /// Accepts the tokens of `config` from now on. Keys of unchanged issuers remain.
+    /// Replaces the configuration. Issuers that have not changed retain their keys.
     pub fn replace(&self, config: ValidConfiguration) {
         let previous = self.issuers.load_full();
         let issuers = Issuers::new(config, Some(&previous), &self.tasks);
@@ -93,7 +93,7 @@ impl JwtAuthenticator {
             }
         }
         let of_issuer = Arc::clone(issuer);
-        // Expressions block their thread.
+        // The evaluation of expressions blocks its thread.
         let user = self.tasks.spawn_blocking("oidc-claims", move || {
             user_mapping::user(&of_issuer.jwt, &claims)
         });
@@ -139,7 +139,7 @@ impl ExternalAuthenticator for JwtAuthenticator {
     ) -> Result<Option<ExternalUser>, InvalidToken> {
         let common = audiences.iter().filter(|one| self.audiences.contains(one));
         let audiences: Vec<String> = common.cloned().collect();
-        // Also if it is valid: it is for this server.
+        // Tokens of the issuers are for the audiences of this server only.
         if audiences.is_empty() {
             return Ok(None);
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// What Google writes into tokens instead of its URL.
+/// The claim `iss` in tokens of Google, which lacks the scheme of its URL.
 const GOOGLE: (&str, &str) = ("accounts.google.com", "https://accounts.google.com");
 
 /// The claims of a token.
@@ -60,7 +60,7 @@ impl Claims {
         }
     }
 
-    /// Returns a claim that is a time in Unix seconds, whose fraction is cut; `None` if it is absent.
+    /// Returns a claim that is a time in Unix seconds, without its fraction; `None` if it is absent.
     pub(super) fn time(&self, name: &str) -> Result<Option<i64>, String> {
         let Some(value) = self.get(name) else {
             return Ok(None);

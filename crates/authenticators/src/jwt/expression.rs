@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use watchet_cel::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use watchet_cel::{Environment, Outcome, Program, Scope, Syntax};
 
-/// How long all expressions for one token may take.
+/// The time limit of all expressions for one token.
 const EVALUATIONS_MAX: Duration = Duration::from_secs(1);
 
 /// The variable with the claims.
@@ -20,7 +20,7 @@ const USER: &str = "user";
 #[derive(Debug, Clone)]
 pub(crate) struct Expression {
     program: Program,
-    /// As written: the program is instrumented.
+    /// The expression as configured; the compiled program contains additional calls.
     parsed: IdedExpr,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Expression {
 #[derive(Debug, Clone)]
 pub(crate) struct Rule {
     expression: Expression,
-    /// The error if it is not.
+    /// The error message if it is false.
     message: String,
 }
 
@@ -80,7 +80,8 @@ impl Expression {
         }
     }
 
-    /// Evaluates the expression to strings: a string, which is ignored if it is empty, or a list; null is no string.
+    /// Evaluates the expression to a list of strings. The expression may also return a string, or null; an empty string
+    /// and null are an empty list.
     pub(super) fn strings(&self, scope: &Scope<'_>) -> Result<Vec<String>, String> {
         let wrong = || "expression must return a string or a list of strings".to_owned();
         match self.value(scope)? {

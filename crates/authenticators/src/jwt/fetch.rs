@@ -1,5 +1,5 @@
-//! Fetches the documents of an issuer: one GET over HTTPS and HTTP/1.1 on a new connection, because documents are fetched
-//! rarely. It follows no redirects and uses no proxy.
+//! Fetches the documents of an issuer: one GET over HTTPS and HTTP/1.1 on a new connection, because fetches are rare.
+//! It follows no redirects and uses no proxy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use watchet_x509::{ServerVerifier, Trusted};
 
-/// The time limit of a fetch, with the connection.
+/// The time limit of a fetch, including the connection.
 const FETCH_MAX: Duration = Duration::from_secs(10);
 
 /// The maximum size of a document in bytes.
@@ -59,7 +59,7 @@ impl Fetcher {
     /// Fetches the document at `url`. Cancel safe.
     ///
     /// # Errors
-    /// It cannot be fetched in time, is too large, or the status is not 200.
+    /// The document cannot be fetched in time or is too large, or the status is not 200.
     pub(super) async fn get(&self, url: &str) -> Result<Bytes, String> {
         let failed = |error: String| format!("Get {url:?}: {error}");
         let fetched = tokio::time::timeout(FETCH_MAX, self.exchange(url)).await;

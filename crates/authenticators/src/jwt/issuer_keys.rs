@@ -22,17 +22,17 @@ use super::jws::{Jws, SigningAlgorithm};
 use super::key_set::KeySet;
 use crate::config::Issuer;
 
-/// How often the keys are fetched without a cause.
+/// The interval of periodic fetches.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// The minimum time between two fetches because of unknown keys: a client could cause any number.
+/// The minimum time between two fetches because of unknown keys: clients choose the key ID of a token.
 const UNKNOWN_KEY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The first and the maximum pause after a failed fetch.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// How long a token waits for the keys: a fetch of both documents.
+/// The maximum time that a token waits for the keys: the time limit of a fetch of both documents.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The keys of an issuer.
@@ -41,7 +41,7 @@ pub(super) struct IssuerKeys {
     url: String,
     discovery_url: String,
     certificate_authority: String,
-    /// The task sends, tokens receive.
+    /// The fetching task sends; authentications of tokens receive.
     fetched: watch::Receiver<Fetched>,
     unknown_key: Arc<Notify>,
     stop: CancellationToken,
@@ -65,12 +65,12 @@ struct Discovery {
     jwks_uri: String,
 }
 
-/// Why the signature of a token was not verified.
+/// The error of a token whose signature is not verified.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UnverifiedSignature {
-    /// There are no keys.
+    /// No fetch has succeeded yet.
     NoKeys(String),
-    /// No key verifies it.
+    /// No key verifies the signature.
     Invalid,
 }
 
@@ -110,7 +110,7 @@ impl IssuerKeys {
             && self.certificate_authority == issuer.certificate_authority
     }
 
-    /// Verifies the signature of a token. Waits for the first fetch, and once more for another one if no key verifies it.
+    /// Verifies the signature of a token. Waits for the first fetch, and if no key verifies it, for one more fetch.
     pub(super) async fn verify(
         &self,
         token: &Jws<'_>,
@@ -139,7 +139,7 @@ impl IssuerKeys {
         }
     }
 
-    /// Returns the state after more than `attempts` fetches, or after the maximum time.
+    /// Returns the state after more than `attempts` fetches, or when the maximum time of waiting has passed.
     async fn after_attempt(&self, attempts: u64) -> Fetched {
         let mut fetched = self.fetched.clone();
         let waited = fetched.wait_for(|fetched| fetched.attempts > attempts);
@@ -150,7 +150,7 @@ impl IssuerKeys {
     }
 }
 
-/// Where the keys come from.
+/// The URLs of an issuer, and the CAs of its server.
 struct Source {
     issuer: String,
     discovery_url: String,
@@ -219,7 +219,7 @@ impl Source {
 
     async fn fetch(&self, tasks: &Tasks) -> Result<KeySet, String> {
         let pem = self.certificate_authority.clone();
-        // The certificates of the system are files.
+        // Loading the CAs of the system reads files.
         let fetcher = tasks.spawn_blocking("oidc-trust", move || Fetcher::new(&pem));
         let fetcher = fetcher.await.map_err(|error| error.to_string())??;
         let document = fetcher.get(&self.discovery_url).await?;

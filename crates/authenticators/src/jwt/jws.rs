@@ -14,9 +14,9 @@ pub(super) const TOKEN_BYTES_MAX: usize = 64 << 10;
 /// An asymmetric algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SigningAlgorithm {
-    /// One of the library.
+    /// An algorithm of the library.
     Library(Algorithm),
-    /// ECDSA with P-521 and SHA-512, which the library does not have.
+    /// ECDSA with P-521 and SHA-512, which the library does not support.
     Es512,
 }
 
@@ -36,7 +36,7 @@ const ALGORITHMS: [(&str, SigningAlgorithm); 9] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SigningAlgorithms(Vec<&'static str>);
 
-/// An algorithm is not supported.
+/// The error of an algorithm that is not supported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no supported signing algorithm: use RS256, RS384, RS512, ES256, ES384, ES512, PS256, PS384 or PS512"
@@ -69,7 +69,7 @@ impl SigningAlgorithms {
     /// Returns the algorithm of a token.
     ///
     /// # Errors
-    /// It is not allowed; with upstream's message.
+    /// The algorithm is not allowed; the error has upstream's message.
     fn find(&self, name: &str) -> Result<SigningAlgorithm, String> {
         let mut allowed = ALGORITHMS
             .iter()
@@ -90,7 +90,7 @@ impl SigningAlgorithms {
 struct Header {
     alg: String,
     kid: Option<String>,
-    /// Extensions that must be understood; none is.
+    /// Extensions that the verifier must support (`crit`); none is supported.
     crit: Option<IgnoredAny>,
 }
 
@@ -99,14 +99,14 @@ struct Header {
 pub(super) struct Jws<'a> {
     header: Header,
     pub(super) payload: Vec<u8>,
-    /// What is signed.
+    /// The signed part: the header and the payload, as sent.
     pub(super) message: &'a str,
-    /// In base64.
+    /// The signature in base64url.
     pub(super) signature: &'a str,
 }
 
 impl<'a> Jws<'a> {
-    /// Splits a token; returns `None` if it is no JSON Web Token.
+    /// Splits a token; returns `None` if it is not a JSON Web Token.
     pub(super) fn parse(token: &'a str) -> Option<Self> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
@@ -131,7 +131,7 @@ impl<'a> Jws<'a> {
     /// Returns the algorithm if it is one of `allowed`.
     ///
     /// # Errors
-    /// It is not, or the token has extensions.
+    /// The algorithm is not allowed, or the token has extensions.
     pub(super) fn algorithm(
         &self,
         allowed: &SigningAlgorithms,

@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //!
-//! 1. Only tokens whose unverified claim `iss` is that of an issuer cause work; all others are unknown.
-//! 2. The claims become a user only after the signature was verified with a key of the issuer, by an allowed algorithm
-//!    that fits the key.
+//! 1. Signatures are verified only of tokens whose claim `iss` is the URL of a configured issuer; other tokens are not
+//!    recognized.
+//! 2. Claims are mapped to a user only after the signature was verified with a key of the issuer and an allowed
+//!   algorithm that fits the key.
 
 mod authenticator;
 mod claims;

@@ -18,23 +18,23 @@ const VERSIONS: [&str; 3] = [
     "apiserver.config.k8s.io/v1alpha1",
 ];
 
-/// The configuration is invalid. The message names the fields.
+/// The error of an invalid configuration. The message names the fields.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidConfiguration(pub(crate) String);
 
-/// A type of authorizers, under kube-apiserver's names.
+/// A type of authorizer, with the name that kube-apiserver has for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuthorizerType {
     /// Every authenticated user may do everything.
     AlwaysAllow,
-    /// Nothing is allowed.
+    /// No request is allowed.
     AlwaysDeny,
-    /// The rules of nodes: what their pods need, and their own objects.
+    /// Nodes may read what their pods need, and their own objects.
     Node,
-    /// Roles and their bindings.
+    /// Roles and bindings decide.
     Rbac,
-    /// Another program decides.
+    /// A webhook decides.
     Webhook,
 }
 
@@ -94,20 +94,20 @@ pub struct AuthorizerConfiguration {
     /// The name, for metrics: the type in lower case, or a DNS subdomain for a webhook.
     #[serde(deserialize_with = "or_default")]
     pub name: String,
-    /// Of a webhook, and only of one.
+    /// The webhook; only and always present with type `Webhook`.
     pub webhook: Option<WebhookConfiguration>,
 }
 
-/// A webhook. Durations are those of Go.
+/// A webhook. Durations have the format of Go, such as `1m30s`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct WebhookConfiguration {
-    /// How long a response that allows a request is valid; empty for five minutes.
+    /// The time for which a response that allows a request is cached; empty for five minutes.
     #[serde(rename = "authorizedTTL", deserialize_with = "or_default")]
     pub authorized_ttl: String,
     /// Whether such responses are cached; the default is true.
     pub cache_authorized_requests: Option<bool>,
-    /// How long any other response is valid; empty for 30 seconds.
+    /// The time for which any other response is cached; empty for 30 seconds.
     #[serde(rename = "unauthorizedTTL", deserialize_with = "or_default")]
     pub unauthorized_ttl: String,
     /// Whether such responses are cached; the default is true.
@@ -124,15 +124,15 @@ pub struct WebhookConfiguration {
     /// `NoOpinion` or `Deny`
     #[serde(deserialize_with = "or_default")]
     pub failure_policy: String,
-    /// Where the webhook is.
+    /// The kubeconfig with the address of the webhook.
     #[serde(deserialize_with = "or_default")]
     pub connection_info: ConnectionInfo,
-    /// Conditions that a request must meet; the webhook is not called for others.
+    /// Conditions that a request must meet; the webhook is not called for other requests.
     #[serde(deserialize_with = "or_default")]
     pub match_conditions: Vec<MatchCondition>,
 }
 
-/// Where a webhook is.
+/// The source of the address and the credentials of a webhook.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ConnectionInfo {

@@ -33,7 +33,7 @@ pub struct ValidConfiguration {
 /// A valid authorizer.
 #[derive(Debug, Clone)]
 pub enum ValidAuthorizer {
-    /// An authorizer of this process, of any type but `Webhook`.
+    /// An authorizer in this process: any type but `Webhook`.
     Local(AuthorizerType),
     /// A webhook with its name, which is unique in the configuration.
     Webhook(String, ValidWebhook),
@@ -46,12 +46,12 @@ pub struct ValidWebhook {
     pub kubeconfig: PathBuf,
     /// The time limit of a request.
     pub timeout: Duration,
-    /// When it is called, and how its responses are interpreted.
+    /// The requests that it reviews, and the interpretation of its responses.
     pub settings: WebhookSettings,
 }
 
 impl AuthorizationConfiguration {
-    /// Validates the configuration. Reads whether the kubeconfigs exist.
+    /// Validates the configuration. Checks in the file system that the kubeconfigs exist.
     ///
     /// # Errors
     /// All invalid fields, with upstream's messages.
@@ -138,7 +138,7 @@ fn check_name<'a>(
     }
 }
 
-/// Checks the names of authorizers that are no webhooks.
+/// Checks the names of authorizers that are not webhooks.
 fn check_fixed_names(errors: &mut FieldErrors, names: &[(AuthorizerType, &String)]) {
     for (of_type, name) in names {
         let expected = of_type.authorizer_name();

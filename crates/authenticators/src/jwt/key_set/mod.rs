@@ -21,7 +21,7 @@ pub(super) struct KeySet(Vec<Key>);
 
 struct Key {
     id: Option<String>,
-    /// The only algorithm that it is for, if it names one.
+    /// The only algorithm that the key may be used with (`alg`), if it names one.
     algorithm: Option<String>,
     public: PublicKey,
 }
@@ -56,7 +56,7 @@ impl KeySet {
     /// Reads the document of an issuer.
     ///
     /// # Errors
-    /// It is no key set.
+    /// The document is not a key set.
     pub(super) fn parse(document: &[u8]) -> Result<Self, String> {
         let document: Document =
             serde_json::from_slice(document).map_err(|error| error.to_string())?;
