@@ -1,15 +1,15 @@
-//! Borrowing: divides the seats of the server between the priority levels by their recent demand (KEP-1040, "Dispatching").
+//! Divides the seats of the server between the priority levels by their recent demand (KEP-1040, "Dispatching").
 
-/// The lowest target, so that no proportion is infinite.
+/// The minimum of a target, so that proportions are finite.
 const TARGET_MIN: f64 = 0.001;
 
-/// What a level may get.
+/// The bounds and the target of the seats of a level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Claim {
-    /// What the level needs, at least `lower`.
+    /// The number of seats that the level needs, at least `lower`.
     pub(crate) target: f64,
     pub(crate) lower: f64,
-    /// At least `lower`.
+    /// The maximum number of seats, at least `lower`.
     pub(crate) upper: f64,
 }
 

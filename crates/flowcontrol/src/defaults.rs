@@ -1,21 +1,20 @@
-//! The mandatory and the suggested objects of kube-apiserver (`pkg/apis/flowcontrol/bootstrap`), without which no request
-//! would have a flow.
+//! The default objects: the mandatory and the suggested ones of kube-apiserver (`pkg/apis/flowcontrol/bootstrap`).
 
 use serde_json::{Value, json};
 
 use crate::objects::{EXEMPT, FlowSchema, PriorityLevelConfiguration};
 
-/// The annotation of objects whose spec the server keeps at its default: `true`, or `false` for those that users maintain.
+/// The annotation of default objects: with `true` the server restores the default spec, with `false` users maintain it.
 pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
-/// An object that exists by default.
+/// A default object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DefaultObject {
     /// The name.
     pub name: &'static str,
     /// The spec, as the server stores it.
     pub spec: Value,
-    /// Whether users can neither change nor delete it for long.
+    /// True if users cannot change its spec, and the server creates it again after a deletion.
     pub is_mandatory: bool,
 }
 
@@ -222,8 +221,8 @@ fn schema(
 }
 
 impl FlowSchema {
-    /// Returns whether a schema of this name may have the spec of `schema`: that of a mandatory schema is fixed. `None` is an
-    /// object that does not parse.
+    /// Returns true if a schema of this name may have the spec of `schema`: the spec of a mandatory schema is fixed.
+    /// `None` is an object that cannot be parsed.
     pub fn allows_spec(name: &str, schema: Option<&Self>) -> bool {
         let mut mandatory = mandatory_schemas();
         let fixed = mandatory.find(|mandatory| mandatory.name() == name);
@@ -232,8 +231,8 @@ impl FlowSchema {
 }
 
 impl PriorityLevelConfiguration {
-    /// Returns whether a level of this name may have the spec of `level`: that of a mandatory level is fixed, except for the
-    /// member `exempt` of the level `exempt`. `None` is an object that does not parse.
+    /// Returns true if a level of this name may have the spec of `level`: the spec of a mandatory level is fixed,
+    /// except for the field `exempt` of the level `exempt`. `None` is an object that cannot be parsed.
     pub fn allows_spec(name: &str, level: Option<&Self>) -> bool {
         let mut mandatory = mandatory_levels();
         let Some(mut fixed) = mandatory.find(|mandatory| mandatory.name() == name) else {

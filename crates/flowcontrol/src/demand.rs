@@ -2,19 +2,19 @@
 
 use tokio::time::Instant;
 
-/// The part of a smoothed demand that remains after an adjustment; half of it after five minutes.
+/// The factor by which a smoothed demand falls at each adjustment: to a half in five minutes.
 const SMOOTHING: f64 = 0.977;
 
-/// Observes the demand during a period.
+/// Measures the demand during a period.
 #[derive(Debug)]
 pub(crate) struct DemandMeter {
     seats: f64,
-    /// Until when the observations count.
+    /// The time up to which the integrals are computed.
     until: Instant,
     seconds: f64,
-    /// Of the seats, over time.
+    /// The integral of the seats over time, in seat-seconds.
     integral: f64,
-    /// Of the squares of the seats, over time.
+    /// The integral of the squared seats over time.
     squares: f64,
     max: f64,
 }
@@ -46,7 +46,7 @@ impl DemandMeter {
         self.max = self.max.max(self.seats);
     }
 
-    /// Returns what was observed since the last call and begins another period.
+    /// Returns the observations since the last call, and begins another period.
     pub(crate) fn take(&mut self, now: Instant) -> Observed {
         self.integrate(now);
         let average_and_deviation = (self.seconds > 0.0).then(|| {

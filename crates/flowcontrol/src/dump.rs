@@ -1,6 +1,6 @@
-//! Tables of the levels, the queues and the requests, for people who debug flow control. Columns and layout are those of
+//! Tables of the levels, the queues and the requests, to debug flow control. Columns and layout are those of
 //! kube-apiserver (`pkg/util/flowcontrol/apf_controller_debug.go`): values end with a comma, and are aligned. Queues without
-//! requests have no state here, so that they have no rows.
+//! requests have no state here, so they have no rows.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ impl FlowControl {
         let mut rows = vec![header(&QUEUE_COLUMNS)];
         for (name, _, dump) in self.dump() {
             rows.extend(dump.queues.into_iter().map(|queue| {
-                // All seats of a request are those that it has while it runs.
+                // A request occupies the same seats until it ends.
                 let seats = queue.seats_waiting.to_string();
                 vec![
                     name.clone(),

@@ -1,4 +1,4 @@
-//! A priority level at run time: its queues, and the requests that wait for them.
+//! A priority level at run time: its queues, and the requests that wait or run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,12 +18,12 @@ use crate::tracked_requests::{Origin, TrackedRequest};
 use crate::work::Work;
 use watchet_metrics::{FlowMetrics, FlowRejection};
 
-/// A priority level. It outlives its object while it has requests.
+/// A priority level. It exists until its object is deleted and its last request has ended.
 #[derive(Debug)]
 pub(crate) struct Level {
     pub(crate) name: String,
     state: Mutex<State>,
-    /// The most seats that a request may get.
+    /// The maximum number of seats of a request.
     seats_max: AtomicUsize,
     retry_after: Mutex<RetryAfter>,
 }
@@ -32,16 +32,16 @@ pub(crate) struct Level {
 #[derive(Debug)]
 struct State {
     queues: FairQueues<Waiter>,
-    /// Those that wait or run.
+    /// The requests that wait or run.
     requests: Slab<TrackedRequest>,
     totals: Totals,
 }
 
-/// The numbers of requests since the level exists.
+/// The numbers of requests since the level was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) dispatched: u64,
-    /// For any reason.
+    /// Rejected for any reason, including the two below.
     pub(crate) rejected: u64,
     pub(crate) timed_out: u64,
     pub(crate) cancelled: u64,
@@ -57,7 +57,7 @@ pub(crate) struct LevelDump {
     pub(crate) executing: Vec<TrackedRequest>,
 }
 
-/// What a dispatch needs of a waiting request.
+/// The data that a dispatch needs of a waiting request.
 #[derive(Debug)]
 struct Waiter {
     /// Its key among the requests of the level.
@@ -79,11 +79,11 @@ pub struct Seat {
     is_watch: bool,
 }
 
-/// A request was not admitted.
+/// The error of a request that was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many requests of this priority level, please try again in {retry_after_seconds} s")]
 pub struct Rejected {
-    /// When the client should try again.
+    /// The number of seconds after which the client should retry.
     pub retry_after_seconds: u16,
 }
 
@@ -143,7 +143,7 @@ impl Level {
         self.state.lock().queues.sizes()
     }
 
-    /// Returns true if it has no requests.
+    /// Returns true if no request waits or runs.
     pub(crate) fn is_idle(&self) -> bool {
         let sizes = self.sizes();
         sizes.requests_waiting == 0 && sizes.requests_executing == 0
@@ -166,7 +166,7 @@ impl Level {
         }
     }
 
-    /// Waits at most until `deadline` for seats. Cancel safe: a request that is dropped leaves the queue.
+    /// Waits until `deadline` for seats. Cancel safe: a dropped request leaves its queue.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         flow: &Arc<FlowMetrics>,
@@ -277,8 +277,8 @@ impl Level {
         }
     }
 
-    /// Passes their seats to requests that waited. The lock is not held: a receiver may be gone, and then its seats are
-    /// returned here.
+    /// Passes seats to dispatched requests. The caller must not hold the lock: if a receiver was dropped, its seats are
+    /// released here, which locks the level.
     fn start(self: &Arc<Self>, dispatched: Vec<Dispatched<Waiter>>) {
         for Dispatched { waiter, executing } in dispatched {
             waiter.flow.no_longer_waiting(executing.seats() as i64);
@@ -316,7 +316,7 @@ impl State {
     }
 }
 
-/// Why a request does not wait any more.
+/// The reason why a request stops waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leave {
     TimeOut,
@@ -337,7 +337,7 @@ impl Ticket {
         seat
     }
 
-    /// Removes the request from its queue. False if it was dispatched.
+    /// Removes the request from its queue. Returns false if it was dispatched.
     fn leave(&self, reason: Leave) -> bool {
         let mut state = self.level.state.lock();
         let cancelled = state.queues.cancel(Instant::now(), self.place);

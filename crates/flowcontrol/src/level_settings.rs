@@ -1,4 +1,4 @@
-//! The settings of a priority level: what its object says, and its share of the server's seats.
+//! The settings of a priority level from its object, and its share of the seats of the server.
 
 use crate::demand::DemandHistory;
 use crate::fair_queues::LimitResponse;
@@ -6,13 +6,13 @@ use crate::objects::{EXEMPT, PriorityLevelConfiguration, Queuing};
 use crate::shuffle_sharding::Dealer;
 use watchet_metrics::LevelSeats;
 
-/// The part of the nominal seats of a level that one request may get.
+/// The maximum share of the nominal seats of a level that one request may occupy.
 const SEATS_MAX_PART: f64 = 0.15;
 
-/// The most seats of a request in a level without queues: the work of a request has a lower maximum.
+/// The maximum number of seats of a request in a level without queues. `Work` has a lower maximum.
 const SEATS_MAX_ANY: usize = usize::MAX;
 
-/// What the object of a level says.
+/// The settings in the object of a level.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LevelSettings {
     pub(crate) response: LimitResponse,
@@ -23,7 +23,7 @@ pub(crate) struct LevelSettings {
     hand_size: Option<usize>,
 }
 
-/// The object is contradictory, and treated as if it did not exist.
+/// The error of an object whose fields contradict each other. It is ignored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("PriorityLevelConfiguration {name:?} is ignored: {problem}")]
 pub struct InvalidLevel {
@@ -36,7 +36,7 @@ impl LevelSettings {
     /// Reads the settings from the object.
     ///
     /// # Errors
-    /// The members contradict each other, or the queues cannot be sharded.
+    /// The fields contradict each other, or the queues cannot be sharded.
     pub(crate) fn of(object: &PriorityLevelConfiguration) -> Result<Self, InvalidLevel> {
         let invalid = |problem| InvalidLevel {
             name: object.name().to_owned(),
@@ -102,10 +102,10 @@ fn sharded(queuing: Queuing) -> Option<(LimitResponse, usize)> {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Seats {
     pub(crate) nominal: usize,
-    /// The seats that it does not lend.
+    /// The number of seats that the level does not lend.
     pub(crate) lower: usize,
     pub(crate) upper: usize,
-    /// The present limit.
+    /// The current limit, with lent and borrowed seats.
     pub(crate) current: usize,
 }
 
@@ -129,7 +129,7 @@ impl Seats {
         }
     }
 
-    /// Returns the most seats of a request.
+    /// Returns the maximum number of seats of a request.
     pub(crate) fn request_max(&self, settings: &LevelSettings) -> usize {
         let Some(hand_size) = settings.hand_size else {
             return SEATS_MAX_ANY;

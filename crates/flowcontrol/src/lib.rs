@@ -1,9 +1,9 @@
-//! API Priority and Fairness (KEP-1040): which requests run, which wait, and which are rejected.
+//! API Priority and Fairness (KEP-1040): decides which requests run, which wait, and which are rejected.
 //!
 //! ```text
 //! request ─▶ FlowControl::classify: the first FlowSchema that matches, and the flow in it (user, namespace)
 //!         ─▶ Classification::admit: the priority level of the schema ─▶ a seat, now or when it is free
-//!                 the flow's hand of queues ─▶ the shortest one ─▶ fair queuing ─▶ Seat
+//!                 the hand of queues of the flow ─▶ the shortest queue ─▶ fair queuing ─▶ Seat
 //! ```
 //!
 //! The objects `FlowSchema` and `PriorityLevelConfiguration` are the configuration; the caller passes the stored ones to

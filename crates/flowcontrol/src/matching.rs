@@ -1,41 +1,41 @@
-//! Whether a request matches the rules of a FlowSchema, by the rules of kube-apiserver.
+//! Matches requests with the rules of FlowSchemas, as kube-apiserver does.
 
 use std::borrow::Cow;
 
 use crate::objects::{NonResourceRule, ResourceRule, Rule, ServiceAccount, Subject};
 
-/// The word for "all" in the lists and names of rules.
+/// The wildcard in the lists and names of rules.
 const ALL: &str = "*";
 
-/// The parts of a request that decide to which flow it belongs.
+/// The attributes of a request that select its flow, as upstream's `RequestDigest`.
 #[derive(Debug, Clone)]
 pub struct RequestDigest<'a> {
     /// The name of the user; of the impersonated one, if there is one.
     pub user: &'a str,
     /// The groups of the user.
     pub groups: &'a [String],
-    /// `get`, `list`, …; of a request that is not about objects the HTTP method in lower case.
+    /// The verb on a resource, such as `get` or `list`; for a path, the HTTP method in lower case.
     pub verb: Cow<'a, str>,
-    /// What the request is about.
+    /// The resource or the path.
     pub target: DigestTarget<'a>,
 }
 
-/// What a request is about.
+/// The resource or the path of a request.
 #[derive(Debug, Clone)]
 pub enum DigestTarget<'a> {
-    /// Objects.
+    /// A resource.
     Resource {
-        /// Empty for the core group.
+        /// The API group; empty for the core group.
         api_group: &'a str,
         /// The plural name.
         resource: &'a str,
-        /// Empty if there is none.
+        /// The subresource; empty for the object itself.
         subresource: &'a str,
-        /// Empty for requests about all namespaces and about cluster-scoped objects. Requests about one Namespace have
+        /// The namespace; empty for all namespaces and for cluster-scoped resources. The namespace of a Namespace is
         /// its name, as in kube-apiserver.
         namespace: &'a str,
     },
-    /// Another path, decoded.
+    /// A path that is not of a resource, decoded.
     Path(Cow<'a, str>),
 }
 

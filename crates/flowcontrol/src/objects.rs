@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-/// The name of the level whose requests are never limited; only this one may have the type `Exempt`.
+/// The name of the level whose requests are never limited; only this level may have the type `Exempt`.
 pub(crate) const EXEMPT: &str = "exempt";
 
 /// The name of the schema, and of its level, for requests that match no other schema.
@@ -82,7 +82,7 @@ pub(crate) struct DistinguisherMethod {
     pub(crate) kind: Distinguisher,
 }
 
-/// What makes two requests of one schema belong to different flows.
+/// The attribute by which the requests of a FlowSchema are divided into flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) enum Distinguisher {
     ByUser,
@@ -95,7 +95,8 @@ pub(crate) struct LevelReference {
     pub(crate) name: String,
 }
 
-/// A rule matches a request if one of the subjects and one of the rules for the kind of request does.
+/// A rule of a FlowSchema. It matches a request if one of its subjects does, and one of its rules for that kind of
+/// request.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Rule {

@@ -1,5 +1,5 @@
-//! When rejected clients should try again: the interval grows while many requests of a level are rejected, as in
-//! kube-apiserver.
+//! `RetryAfter`: the interval after which rejected clients should retry. It grows while a level rejects many requests,
+//! as in kube-apiserver.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,14 +11,14 @@ const SECONDS_MAX: u16 = 32;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The interval of one level, doubled when at least three requests per second of it were rejected during it, and lowered
-/// by a second when there was less than one.
+/// The interval of one level in seconds. It doubles when the level has rejected at least three requests per second
+/// during the interval, and is lowered by a second when the level has rejected less than one.
 #[derive(Debug)]
 pub(crate) struct RetryAfter {
     seconds: u16,
     /// When the interval was doubled.
     doubled: Option<Instant>,
-    /// The begin of each second with rejections, and their number; the newest last.
+    /// The start of each second with rejections, and their number; the newest last.
     rejected: VecDeque<(Instant, u32)>,
 }
 

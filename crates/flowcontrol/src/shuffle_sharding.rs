@@ -1,10 +1,10 @@
 //! Shuffle sharding: each flow gets a few of the queues, its hand, so that two flows rarely have all queues in common
 //! (KEP-1040).
 
-/// The most queues of a hand.
+/// The maximum number of queues of a hand.
 pub(crate) const HAND_MAX: usize = 32;
 
-/// The number of bits of a hash that may be used: more would make some hands more frequent than others.
+/// The maximum number of bits of a hash that a hand may need: with more, some hands would be more frequent than others.
 const HASH_BITS_MAX: f64 = 60.0;
 
 /// Deals the hand of a flow from the queues.
@@ -45,7 +45,7 @@ impl Dealer {
         };
         for dealt in 0..self.hand_size {
             let left = (self.queues - dealt) as u64;
-            // The number of the queue among those that are not dealt yet.
+            // The index among the queues that are not dealt yet.
             let mut queue = (hash % left) as usize;
             hash /= left;
             let mut sorted = hand.queues;

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use crate::objects::Distinguisher;
 use crate::work::Work;
 
-/// What a dump contains of a request. The members have the meaning of those of upstream's `RequestInfo`; all are empty if
-/// they do not apply.
+/// The attributes of a request in a dump. The fields have the meaning of those of upstream's `RequestInfo`, and are
+/// empty if they do not apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestDetails {
     /// The name of the user; of the impersonated one, if there is one.
@@ -18,7 +18,7 @@ pub struct RequestDetails {
     pub verb: String,
     /// The path of the URL.
     pub path: String,
-    /// The namespace. That of a Namespace is itself.
+    /// The namespace. The namespace of a Namespace is its name.
     pub namespace: String,
     /// The name of the object.
     pub name: String,
@@ -26,7 +26,7 @@ pub struct RequestDetails {
     pub api_version: String,
     /// The plural name.
     pub resource: String,
-    /// Such as `status`.
+    /// The subresource, such as `status`.
     pub subresource: String,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Debug for Describe {
     }
 }
 
-/// Which request it is.
+/// The FlowSchema, the flow and the details of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     /// The name of the FlowSchema.
@@ -50,7 +50,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Returns the details, and what distinguishes its flow from others of the schema.
+    /// Returns the details, and the flow distinguisher: the user or the namespace, or empty.
     pub(crate) fn details(&self) -> (RequestDetails, String) {
         let details = self.describe.as_ref().map(|Describe(describe)| describe());
         let details = details.unwrap_or_default();
@@ -71,7 +71,7 @@ pub(crate) struct TrackedRequest {
     pub(crate) arrived: Timestamp,
     /// `None` while it waits.
     pub(crate) started: Option<Timestamp>,
-    /// Its queue, if it waited in one or its level has queues.
+    /// The index of its queue, if it waited in one or its level has queues.
     pub(crate) queue: Option<usize>,
 }
 

@@ -1,19 +1,20 @@
-//! How much work a request is: the seats that it occupies, and the work that it causes after its response.
+//! `Work`: the seats that a request occupies, and the work that it causes after its response.
 //!
 //! The formulas are those of kube-apiserver (`pkg/util/flowcontrol/request`), with differences, because reads and watches are
 //! served from memory here. The section "Priority and fairness" of `docs/operations.md` has a table of them.
 //!
 //! - A list occupies a seat for each 100 objects that it examines, up to ten. All lists count as lists from the cache;
 //!   one with a limit and without selectors examines no more objects than its limit.
-//! - A write occupies one seat. Here an event is encoded once for all watchers and the dispatcher yields to other tasks, so no
-//!   seat is held for it after the response; the flow is only charged for it when its queue is compared with others.
+//! - A write occupies one seat. Here an event is encoded once for all watchers and the dispatcher yields to other
+//!   tasks, so the write occupies no seat after its response; its flow is only charged for the event when queues are
+//!   compared.
 
 use std::time::Duration;
 
 /// The number of objects that a list examines per seat.
 const OBJECTS_PER_SEAT: usize = 100;
 
-/// The most seats of a request; a level with few seats has a lower maximum.
+/// The maximum number of seats of a request; a level with few seats has a lower maximum.
 const SEATS_MAX: usize = 10;
 
 /// The CPU time of the server to send an event to one more watcher.

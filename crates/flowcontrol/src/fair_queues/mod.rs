@@ -1,5 +1,5 @@
-//! Fair queuing for server requests (KEP-1040): which of the requests of a priority level runs next. Without locks, clocks
-//! and tasks; [`Level`](crate::level::Level) has those.
+//! Fair queuing for server requests (KEP-1040): selects the request of a priority level that runs next. It has no
+//! locks, clocks or tasks; [`Level`](crate::level::Level) has those.
 //!
 //! # Definitions
 //!
@@ -7,16 +7,18 @@
 //! - The *progress* is the work, in seat-nanoseconds, that the level has offered to each active queue since the start. A
 //!   queue is active if it has a request that waits or runs.
 //! - The *next dispatch* of a queue is the progress at which its next request would begin if the queues were served in
-//!   turn, a tiny slice at a time. A dispatched request advances it by the work that the request is expected to take, and
-//!   the end of the request corrects that to the work that it took. In comparisons the requests that run longer than expected
-//!   count with what they have taken; upstream's do not, so there a queue of slow requests may get many seats in a row.
+//!   turn, a tiny slice at a time. A dispatched request advances it by the work that the request is expected to take,
+//!   and the end of the request corrects that to the work that it took. In comparisons, requests that run longer than
+//!   expected count with the work that they have taken. Upstream's do not, so there a queue of slow requests may get
+//!   many seats in a row.
 //!
 //! # Invariants
 //!
 //! - The queue whose oldest request would finish first is served first; equal queues take turns.
 //! - While the oldest request of that queue does not fit into the free seats, nothing else is dispatched: requests that
 //!   need many seats are not overtaken forever.
-//! - A queue's next dispatch is not before the arrival of its oldest request: a queue saves nothing for later.
+//! - The next dispatch of a queue is at least the progress at the arrival of its oldest request: an idle queue collects
+//!   no credit.
 //! - Idle queues have no state, so their number costs nothing.
 
 mod queue;
@@ -32,10 +34,10 @@ use crate::demand::{DemandMeter, Observed};
 use crate::shuffle_sharding::Dealer;
 use crate::work::Work;
 
-/// How long a request is expected to run.
+/// The expected duration of a request.
 const EXPECTED: Duration = Duration::from_millis(3);
 
-/// What happens to requests for which there is no free seat.
+/// The treatment of requests for which no seat is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitResponse {
     /// There is no limit.
@@ -43,12 +45,12 @@ pub(crate) enum LimitResponse {
     Reject,
     Queue {
         dealer: Dealer,
-        /// The most waiting requests of a queue.
+        /// The maximum number of waiting requests of a queue.
         length_max: usize,
     },
 }
 
-/// The requests of a priority level. `T` is what the owner needs to start a waiting request.
+/// The requests of a priority level. `T` is the data that the owner needs to start a waiting request.
 #[derive(Debug)]
 pub(crate) struct FairQueues<T> {
     response: LimitResponse,
@@ -96,11 +98,11 @@ pub(crate) struct Place {
     number: usize,
 }
 
-/// What happens to a request that arrives.
+/// The result of the arrival of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Execute(Executing),
-    /// It waits, and may be among the [`Dispatched`] already.
+    /// The request waits, or is already among the [`Dispatched`].
     Wait(Place),
     /// The limit is reached, and the level has no queues.
     LimitReached,
@@ -131,7 +133,7 @@ pub(crate) struct QueueDump<T> {
     /// The requests that wait, the oldest first.
     pub(crate) waiting: Vec<T>,
     pub(crate) seats_waiting: usize,
-    /// In seat-nanoseconds, as the next.
+    /// In seat-nanoseconds, as `next_dispatch`.
     pub(crate) work_waiting: i128,
     pub(crate) next_dispatch: i128,
     pub(crate) executing: usize,
@@ -185,7 +187,7 @@ impl<T> FairQueues<T> {
         }
     }
 
-    /// Returns the active queues by index, with what `of_waiter` makes of the requests that wait.
+    /// Returns the active queues by index, with the result of `of_waiter` for each waiting request.
     pub(crate) fn dump<U>(&self, of_waiter: impl Fn(&T) -> U) -> Vec<QueueDump<U>> {
         let queues = self.queues.iter().map(|(index, queue)| {
             let waiting = queue.waiting.iter();
@@ -204,7 +206,7 @@ impl<T> FairQueues<T> {
         queues
     }
 
-    /// Adds a request of the flow with this hash. `waiter` is called if it waits, with its place.
+    /// Adds a request of the flow with this hash. Calls `waiter` if the request waits.
     pub(crate) fn arrive(
         &mut self,
         now: Instant,
@@ -292,7 +294,7 @@ impl<T> FairQueues<T> {
         self.dispatch(now)
     }
 
-    /// Removes a waiting request. `None` if it does not wait any more.
+    /// Removes a waiting request. Returns `None` if it does not wait any more.
     pub(crate) fn cancel(
         &mut self,
         now: Instant,
@@ -335,8 +337,8 @@ impl<T> FairQueues<T> {
         dispatched
     }
 
-    /// Returns the queue whose oldest request would finish first; of several, the first one after that of the last
-    /// dispatch.
+    /// Returns the queue whose oldest request would finish first; if several are equal, the first after the queue of
+    /// the last dispatch.
     fn next_queue(&self, now: Instant) -> Option<usize> {
         let now = since(self.created, now);
         let finishes = self.queues.iter().filter_map(|(number, queue)| {
@@ -387,7 +389,7 @@ impl<T> FairQueues<T> {
         }
     }
 
-    /// Advances the progress by what was offered to each active queue since it was last computed.
+    /// Advances the progress by the work that was offered to each active queue since the last call.
     fn advance(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.computed);
         self.computed = self.computed.max(now);
@@ -403,7 +405,7 @@ impl<T> FairQueues<T> {
     }
 }
 
-/// Returns true if a request of `seats` seats may begin. One that needs more than all seats runs alone.
+/// Returns true if a request of `seats` seats may begin. A request that needs more than all seats runs alone.
 fn fits(seats: usize, in_use: usize, executing: usize, limit: usize) -> bool {
     match seats > limit {
         true => executing == 0,

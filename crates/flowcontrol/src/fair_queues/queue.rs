@@ -2,16 +2,17 @@
 
 use std::collections::VecDeque;
 
-/// A queue with the requests that wait in it, and the sums of those that it has dispatched and that still run.
+/// A queue with its waiting requests, and sums over the requests that it has dispatched and that still run.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    /// The oldest first.
+    /// The waiting requests, the oldest first.
     pub(super) waiting: VecDeque<QueuedRequest<T>>,
     /// The sum of the work of the waiting requests, in seat-nanoseconds.
     pub(super) work_waiting: i128,
     pub(super) executing: usize,
     pub(super) seats_in_use: usize,
-    /// The sum of the begins of the requests that run, each times its seats, in nanoseconds since the level exists.
+    /// The sum, over the requests that run, of the start time in nanoseconds since the creation of the level, times the
+    /// seats.
     begins: i128,
     /// See the module's documentation.
     pub(super) next_dispatch: i128,
@@ -22,7 +23,7 @@ pub(super) struct Queue<T> {
 pub(super) struct QueuedRequest<T> {
     pub(super) number: usize,
     pub(super) seats: usize,
-    /// In seat-nanoseconds.
+    /// The expected work in seat-nanoseconds.
     pub(super) work: i128,
     /// The progress of the level when it arrived.
     pub(super) arrival: i128,
@@ -88,8 +89,8 @@ impl<T> Queue<T> {
         self.bound_by_oldest();
     }
 
-    /// Returns the progress at which the oldest request would end, if requests took `expected`. Those that run already
-    /// count with the time that they have taken, if it is longer.
+    /// Returns the progress at which the oldest request would end, if each request took `expected`. A request that has
+    /// already run for longer counts with that time.
     pub(super) fn finish(&self, now: i128, expected: i128) -> Option<i128> {
         let oldest = self.waiting.front()?;
         let ran = now * self.seats_in_use as i128 - self.begins;
@@ -97,7 +98,7 @@ impl<T> Queue<T> {
         Some(self.next_dispatch + excess.max(0) + oldest.work)
     }
 
-    /// Raises the next dispatch to `progress`.
+    /// Raises the next dispatch to `progress`, unless it is higher.
     pub(super) fn bound(&mut self, progress: i128) {
         self.next_dispatch = self.next_dispatch.max(progress);
     }

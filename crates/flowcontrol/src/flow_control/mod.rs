@@ -1,4 +1,4 @@
-//! `FlowControl`: the present configuration, the classification of requests by it, and the limits of the levels.
+//! `FlowControl`: the current configuration, the classification of requests, and the limits of the levels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher as _;
@@ -23,20 +23,21 @@ use crate::tracked_requests::{Describe, Origin, RequestDetails};
 use crate::work::Work;
 use watchet_metrics::{FlowControlMetrics, FlowMetrics};
 
-/// How often [`FlowControl::adjust_limits`] should be called.
+/// The interval at which [`FlowControl::adjust_limits`] must be called.
 pub const ADJUSTMENT_PERIOD: Duration = Duration::from_secs(10);
 
-/// Admits the requests of a server by FlowSchemas and priority levels. Until it is configured it has the mandatory ones.
+/// Admits the requests of a server by FlowSchemas and priority levels. Until it is configured, it has the mandatory
+/// objects.
 #[derive(Debug)]
 pub struct FlowControl {
-    /// By increasing precedence.
+    /// The FlowSchemas, by increasing `matchingPrecedence`.
     schemas: ArcSwap<Vec<Arc<Schema>>>,
     levels: Mutex<Levels>,
     metrics: Arc<FlowControlMetrics>,
     hasher: foldhash::quality::RandomState,
 }
 
-/// The levels by name, with those that have lost their objects and still have requests.
+/// The levels by name, including those whose objects were deleted while they had requests.
 #[derive(Debug)]
 struct Levels {
     /// The number of seats of the server.
@@ -102,8 +103,8 @@ impl FlowControl {
         control
     }
 
-    /// Replaces the configuration by these objects. Mandatory ones that are missing are added. Requests that wait stay in
-    /// the queues of their level.
+    /// Replaces the configuration by these objects, and adds missing mandatory objects. Waiting requests stay in the
+    /// queues of their level.
     pub fn configure(
         &self,
         schemas: &[FlowSchema],
@@ -167,7 +168,8 @@ impl FlowControl {
         let mut all = schemas.iter();
         let schema = all
             .find(|schema| is_match(&schema.rules, request))
-            // Every user has one of the groups of this schema, unless an authenticator has a bug.
+            // `catch-all` matches `system:authenticated` and `system:unauthenticated`: every user has one of the
+            // groups, unless an authenticator has a bug.
             .or_else(|| schemas.iter().find(|schema| *schema.name == *CATCH_ALL))
             .expect("the mandatory schemas exist");
         let distinguisher = match schema.distinguisher {
@@ -234,7 +236,7 @@ impl Levels {
         level.is_configured = true;
     }
 
-    /// Removes the levels without object and requests. True if there were any.
+    /// Removes the levels that have neither an object nor requests. Returns true if there were any.
     fn remove_idle(&mut self) -> bool {
         let before = self.by_name.len();
         let retained = |level: &ManagedLevel| level.is_configured || !level.level.is_idle();
@@ -269,8 +271,8 @@ impl Levels {
         let limits = divide(nominal, &claims);
         for (index, level) in self.by_name.values_mut().enumerate() {
             if let Some(limits) = &limits {
-                // An idle level of a small server would get none, and its first request would wait for the next
-                // adjustment.
+                // Otherwise an idle level of a small server could have no seat, and its first request would wait for
+                // the next adjustment.
                 let least = level.seats.nominal.min(1);
                 level.seats.current = (limits[index].round() as usize).max(least);
             }
@@ -324,10 +326,10 @@ impl Classification {
         self.schema.level_uid.as_ref()
     }
 
-    /// Waits for seats, at most for `wait_max`. Cancel safe: a request that is dropped leaves its queue.
+    /// Waits at most `wait_max` for seats. Cancel safe: a dropped request leaves its queue.
     ///
     /// # Errors
-    /// The queue is full, or the level has no queues and no free seat, or the wait was too long.
+    /// The queue is full, the level has neither queues nor a free seat, or `wait_max` has passed.
     pub async fn admit(
         &self,
         work: Work,
