@@ -18,22 +18,23 @@ use watchet_flowcontrol::{
     Classification, DigestTarget, FlowControl, RequestDetails, RequestDigest, Seat, Work,
 };
 
-/// The uid of the FlowSchema of a request. Upstream uses uids so that clients learn no names.
+/// The headers with the uids of the FlowSchema and the priority level of a request. As upstream, they have no names, so
+/// that clients do not learn them.
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
-/// The part of its time limit that a request may wait for a seat, and the maximum, as upstream.
+/// A request may wait for a seat for this fraction of its time limit, and at most for [`WAIT_MAX`], as upstream.
 const WAIT_DIVISOR: u32 = 4;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// More requests than a process can have.
+/// The number of permits without a limit: more requests than a process can have.
 const UNLIMITED: usize = 1 << 32;
 
 /// The limits of requests in flight.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     flow_control: Option<Arc<FlowControl>>,
-    /// Reads other than watches. With flow control they are only counted.
+    /// Reads without watches. With flow control, reads and writes are only counted.
     reads: Counted,
     writes: Counted,
 }
@@ -99,7 +100,7 @@ impl InFlight {
         self.writes.count()
     }
 
-    /// Returns the flow of a request of the user in its extensions; `None` without flow control.
+    /// Returns the flow of a request; `None` without flow control. The extensions of the request contain its user.
     pub(crate) fn classify(&self, parts: &Parts, info: &RequestInfo) -> Option<Classification> {
         let control = self.flow_control.as_ref()?;
         let user = parts.extensions.get::<Arc<UserInfo>>();
@@ -128,7 +129,7 @@ impl InFlight {
     /// Admits a read with the time limit `limit`.
     ///
     /// # Errors
-    /// 429
+    /// 429 if the limit is reached, or the wait for a seat is too long.
     pub(crate) async fn read(
         &self,
         flow: Option<&Flow>,
@@ -144,7 +145,7 @@ impl InFlight {
     /// Admits a write with the time limit `limit`.
     ///
     /// # Errors
-    /// 429
+    /// 429 if the limit is reached, or the wait for a seat is too long.
     pub(crate) async fn write(
         &self,
         flow: Option<&Flow>,
@@ -157,10 +158,10 @@ impl InFlight {
         })
     }
 
-    /// Admits the initialization of a watch; `limit` is the time limit of other requests.
+    /// Admits the initialization of a watch; `limit` is the time limit of requests that are not watches.
     ///
     /// # Errors
-    /// 429
+    /// 429 if the wait for a seat is too long, or no request may wait.
     pub(crate) async fn watch(
         &self,
         flow: Option<&Flow>,
@@ -189,7 +190,7 @@ async fn seat(
     })
 }
 
-/// Returns what a dump contains of a request.
+/// Returns the details of a request for dumps.
 fn details(user: Option<&UserInfo>, method: &Method, uri: &Uri) -> RequestDetails {
     let user = user.map_or_else(String::new, |user| user.name.clone());
     let path = uri.path().to_owned();
@@ -221,7 +222,7 @@ fn details(user: Option<&UserInfo>, method: &Method, uri: &Uri) -> RequestDetail
 
 fn target_of(request: &ResourceRequest) -> DigestTarget<'_> {
     let namespace = match &request.namespace {
-        // A request about a Namespace is a request in it.
+        // The namespace of a request for a Namespace is that Namespace.
         None if request.resource == "namespaces" => &request.name,
         namespace => namespace,
     };
@@ -243,7 +244,7 @@ fn target_of_path(parts: &Parts) -> DigestTarget<'_> {
     DigestTarget::Path(decoded.map_or(Cow::Borrowed(path), Cow::Owned))
 }
 
-/// Returns the HTTP method in lower case, the verb of a request that is not about objects.
+/// Returns the HTTP method in lower case, which is the verb of a request for a path.
 fn method_verb(method: &Method) -> Cow<'static, str> {
     match *method {
         Method::GET => "get".into(),

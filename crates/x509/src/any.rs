@@ -1,4 +1,4 @@
-//! A verifier for connections whose server need not prove who it is.
+//! `AnyCertificate`: a verifier for connections that do not authenticate the server, such as health probes.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::{DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// Accepts any certificate. Signatures are still verified: the server has the key of its certificate.
+/// Accepts any certificate. It still verifies that the server has the key of its certificate.
 #[derive(Debug)]
 pub struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! Verification of client certificates.
+//! `ClientVerifier`: verifies client certificates, for servers.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::chain::Purpose;
 use super::der::parse;
 use super::trusted::Trusted;
 
-/// Verifies client certificates, if the client sends one.
+/// Verifies client certificates. A client may send none.
 #[derive(Debug)]
 pub struct ClientVerifier {
     /// webpki's verifier with all certificates of `trusted`.
@@ -29,7 +29,7 @@ pub struct ClientVerifier {
     provider: Arc<CryptoProvider>,
 }
 
-/// The verifier cannot be created.
+/// The error of a verifier that cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientVerifierError {
@@ -63,8 +63,7 @@ impl ClientVerifier {
     }
 
     /// Verifies the signature of a TLS 1.2 handshake with the key of a certificate that webpki
-    /// cannot parse. The signature scheme does not contain the curve, so the algorithm is chosen by
-    /// the key.
+    /// cannot parse. The signature scheme does not contain the curve, so the key selects the algorithm.
     fn verify_before_version_3(
         &self,
         message: &[u8],
@@ -99,7 +98,7 @@ fn webpki_verifier(
         .build()
 }
 
-/// Returns true if webpki does not parse certificates of this one's version.
+/// Returns true if the certificate has version 1 or 2, which webpki cannot parse.
 fn is_before_version_3(certificate: &CertificateDer<'_>) -> bool {
     parse(certificate).is_ok_and(|parsed| parsed.version() != X509Version::V3)
 }

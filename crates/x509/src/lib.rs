@@ -1,6 +1,6 @@
-//! Verification of X.509 certificates that accepts what Go's `crypto/x509` accepts, because
-//! clusters contain many certificates created by Go that webpki rejects. webpki verifies first;
-//! `chain` verifies rejected chains by Go's rules.
+//! Verifies X.509 certificates, and accepts those that Go's `crypto/x509` accepts: many certificates
+//! in clusters are created by Go and rejected by webpki. webpki verifies first; `chain` verifies
+//! rejected chains by Go's rules.
 //!
 //! [`CertificateAuthority`] signs certificate requests as upstream's controllers do.
 //!

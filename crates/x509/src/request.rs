@@ -1,4 +1,4 @@
-//! Certificate requests (PKCS #10).
+//! `CertificateRequest`: parses and verifies certificate requests (PKCS #10).
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P256_SHA512_ASN1, ECDSA_P384_SHA256_ASN1,
@@ -32,7 +32,7 @@ pub struct CertificateRequest {
     pub(super) key: Vec<u8>,
 }
 
-/// A name of a subjectAltName.
+/// A name in a subjectAltName extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is what its name says")]
 pub enum AlternativeName {
@@ -44,7 +44,7 @@ pub enum AlternativeName {
 }
 
 impl CertificateRequest {
-    /// Parses the first request in `pem` and verifies that its key has signed it.
+    /// Parses the first request in `pem`, and verifies that it is signed with its key.
     ///
     /// # Errors
     /// Returns an error if it is not a request or not signed by its key.

@@ -1,4 +1,4 @@
-//! Verification of server certificates, for clients.
+//! `ServerVerifier`: verifies server certificates, for clients.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use super::chain::Purpose;
 use super::trusted::Trusted;
 
-/// Verifies server certificates including the name.
+/// Verifies server certificates, including the name of the server.
 #[derive(Debug)]
 pub struct ServerVerifier {
     trusted: Arc<Trusted>,
@@ -22,7 +22,7 @@ pub struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// Returns a verifier that trusts `trusted` only.
+    /// Returns a verifier that trusts only `trusted`.
     pub fn new(trusted: Arc<Trusted>, provider: &CryptoProvider) -> Self {
         Self {
             trusted,

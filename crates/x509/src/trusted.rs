@@ -1,5 +1,5 @@
-//! The trusted certificates, and the verification that servers and clients share: webpki verifies first, and a chain that
-//! it rejects is then verified by Go's rules.
+//! The trusted certificates, and the verification for servers and clients: webpki verifies a chain first, and Go's
+//! rules then verify a chain that webpki rejects.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct Trusted {
     /// The validity of each of `roots` in Unix seconds.
     validities: Vec<RangeInclusive<i64>>,
     anchors: Anchors,
-    /// The number of given certificates that cannot be parsed.
+    /// The number of certificates that cannot be parsed, and are not trusted.
     pub unusable: usize,
 }
 
@@ -58,7 +58,7 @@ impl Trusted {
         Ok(trusted)
     }
 
-    /// Trusts a certificate. Returns whether webpki, and whether Go's rules, can use it.
+    /// Trusts a certificate. Returns two results: whether webpki, and whether Go's rules can use it.
     fn add(
         &mut self,
         certificate: CertificateDer<'static>,
@@ -85,8 +85,8 @@ impl Trusted {
         &self.roots
     }
 
-    /// Verifies that `leaf` is valid at `now` and that a chain leads from it to a trusted certificate. `webpki` is
-    /// webpki's verification of the same with the given roots. Does not check names.
+    /// Verifies that `leaf` is valid at `now` and that a chain leads from it to a trusted certificate. `webpki` runs
+    /// the same verification in webpki, with the roots that it receives. Does not check names.
     ///
     /// # Errors
     /// The problem of the certificate.
@@ -118,8 +118,8 @@ impl Trusted {
     }
 }
 
-/// Returns the error to report: webpki's, which has more detail, unless it is about a rule that Go does not have, or
-/// does not say why no chain was found.
+/// Returns the error to report: that of webpki, which has more detail, unless Go does not have the rule, or the error
+/// does not say why there is no chain.
 fn more_precise(webpki: Error, go: CertificateError) -> Error {
     match webpki {
         Error::InvalidCertificate(CertificateError::Other(_) | CertificateError::UnknownIssuer) => {

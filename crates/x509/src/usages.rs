@@ -1,4 +1,4 @@
-//! Key usages of the certificates API in X.509 encoding.
+//! `Usages`: the key usages of the certificates API, and their X.509 encoding.
 
 use super::der::{element, sequence};
 

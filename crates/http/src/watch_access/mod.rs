@@ -1,5 +1,5 @@
-//! Ends an open watch when its client loses access: a role or binding that allowed it is removed, its certificate or
-//! token expires, or its token is revoked. kube-apiserver checks access only when a watch starts.
+//! Ends an open watch when its client loses access: a role or binding that allowed it is removed, or the certificate or
+//! token of the client expires or is revoked. kube-apiserver checks access only when a watch starts.
 //!
 //! Watches with the same requirements share a [`Grant`], so that a change of the roles costs one decision per client
 //! and resource, however many watches are open.
@@ -20,30 +20,35 @@ use watchet_api::Status;
 use watchet_auth::{Attributes, Authorizer, Credential};
 use watchet_tasks::Tasks;
 
-/// How often the credentials of open watches are checked.
+/// The interval at which the credentials of open watches are checked.
 const CREDENTIAL_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The pause after a round of checks, in multiples of its duration: checks use at most a tenth of a core.
+/// The pause after a round of checks, as a multiple of the duration of the round: checks use a tenth of a core, and
+/// more where [`PAUSE_MAX`] limits the pause.
 const PAUSE_FACTOR: u32 = 9;
-/// The maximum pause, so that a watch ends within a second of the change.
+/// The maximum of that pause, so that a watch ends about a second after the change at the latest.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The number of checks after which other tasks run.
+/// The number of checks after which a round yields to other tasks.
 const CHECKS_PER_YIELD: usize = 64;
-/// How many checks may wait for another program at the same time.
+/// The maximum number of concurrent checks, which may wait for webhooks.
 const CONCURRENT_CHECKS: usize = 32;
 
-/// What must hold while a watch is open.
+/// The conditions under which a watch may stay open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Requirements {
-    /// The credential that must be valid; `None` if the listener requires none.
+    /// The credential that must be valid; `None` for anonymous users and on the insecure port.
     pub(crate) credential: Option<Credential>,
     /// The permissions to impersonate the user of the request; empty without impersonation.
     pub(crate) impersonation: Vec<Attributes>,
-    /// The request, which must be allowed.
+    /// The attributes of the request, which must be allowed.
     pub(crate) request: Attributes,
 }
 
 impl Requirements {
-    /// Checks the credential and the permissions. A permission about which the authorizer cannot decide is not lost.
+    /// Checks the credential and the permissions. A permission on which the authorizer cannot decide, because a webhook
+    /// fails, counts as allowed.
+    ///
+    /// # Errors
+    /// The status for the client, 401 or 403.
     async fn check(&self, authorizer: &dyn Authorizer) -> Result<(), Box<Status>> {
         self.check_credential().await?;
         for attributes in self.impersonation.iter().chain([&self.request]) {
@@ -75,7 +80,7 @@ impl Requirements {
 #[derive(Debug)]
 struct Grant {
     requirements: Arc<Requirements>,
-    /// Why access has ended; set before `ended` is cancelled.
+    /// The status for the client, set before `ended` is cancelled.
     denial: OnceLock<Box<Status>>,
     ended: CancellationToken,
 }
@@ -91,7 +96,7 @@ impl Grant {
             code = status.code,
             "watches end: their client has lost access"
         );
-        // Set once: a grant that has ended leaves the monitor.
+        // Set only once: the monitor has removed the grant.
         self.denial.get_or_init(|| status);
         self.ended.cancel();
     }
@@ -110,7 +115,7 @@ impl WatchAccess {
         &self.grant.ended
     }
 
-    /// Returns why the access has ended: 401 or 403. `None` while it lasts.
+    /// Returns the status of the ended access, 401 or 403; `None` while the client has access.
     pub(crate) fn denial(&self) -> Option<&Status> {
         self.grant.denial.get().map(|status| &**status)
     }
@@ -122,11 +127,12 @@ impl Drop for WatchAccess {
     }
 }
 
-/// Whose access is checked.
+/// The grants and the requirements that a round checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Checks {
+    /// All requirements of all grants.
     All,
-    /// Of those with a credential, and only the credential.
+    /// The credentials of the grants that have one.
     Credentials,
 }
 
@@ -144,7 +150,7 @@ pub(crate) struct WatchAccessMonitor {
     /// The task group of the watches.
     tasks: Tasks,
     grants: Mutex<HashMap<Arc<Requirements>, Shared>>,
-    /// Notified when decisions may have changed; set when the task has started.
+    /// Notified when decisions may have changed; set when the task is started.
     changed: OnceLock<Arc<Notify>>,
 }
 
@@ -162,14 +168,14 @@ impl WatchAccessMonitor {
     /// Returns the access of a watch whose request was authorized.
     ///
     /// # Errors
-    /// 401 or 403: the access has ended since.
+    /// 401 or 403: the client has lost access since the authorization.
     pub(crate) async fn open(
         self: &Arc<Self>,
         requirements: Requirements,
     ) -> Result<WatchAccess, HttpError> {
         self.start();
         let (access, is_new) = self.join(requirements);
-        // A change after the authorization and before the monitor knew the watch.
+        // Access may have changed after the authorization and before the monitor had the watch.
         if is_new {
             self.check(&access.grant, Checks::All).await;
         }
@@ -223,7 +229,7 @@ impl WatchAccessMonitor {
     /// Removes a watch of `grant`.
     fn leave(&self, grant: &Arc<Grant>) {
         let mut grants = self.grants.lock();
-        // Another one may have replaced a grant that has ended.
+        // A new grant may have replaced this one after it had ended.
         if let Some(shared) = grants.get_mut(&grant.requirements)
             && Arc::ptr_eq(&shared.grant, grant)
         {
@@ -235,7 +241,7 @@ impl WatchAccessMonitor {
     }
 
     async fn run(self: Arc<Self>, changed: Arc<Notify>) {
-        // Apart, because an authorizer may wait for another program.
+        // Separate loops: an authorizer may wait for a webhook, which must not delay checks of credentials.
         tokio::join!(self.check_changes(&changed), self.check_credentials());
     }
 
@@ -255,7 +261,7 @@ impl WatchAccessMonitor {
         }
     }
 
-    /// Checks the grants, and pauses.
+    /// Checks the grants, and then pauses.
     async fn check_all(&self, checks: Checks) {
         let started = Instant::now();
         let grants: Vec<Arc<Grant>> = {

@@ -1,5 +1,5 @@
-//! Verifies certificate chains by the rules of Go's `Certificate.Verify`, except that it rejects
-//! name constraints, which webpki evaluates before.
+//! Verifies certificate chains by the rules of Go's `Certificate.Verify`, but rejects certificates
+//! with name constraints: webpki, which runs before, evaluates those.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Anchors {
     }
 }
 
-/// The use of a certificate.
+/// The purpose for which a certificate is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// TLS server authentication.
@@ -62,7 +62,7 @@ pub enum Purpose {
 /// Does not check names.
 ///
 /// # Errors
-/// Returns what is wrong with the certificate, or [`CertificateError::UnknownIssuer`].
+/// Returns the problem of the certificate, or [`CertificateError::UnknownIssuer`] if there is no chain.
 pub fn verify(
     leaf: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
@@ -103,7 +103,7 @@ struct Search<'a> {
     purpose: Purpose,
     now: ASN1Time,
     checks_left: usize,
-    /// The reason why the last issuer candidate was rejected.
+    /// The reason for which the last issuer candidate was rejected.
     failure: CertificateError,
 }
 

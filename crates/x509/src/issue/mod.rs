@@ -1,5 +1,5 @@
-//! A CA that signs certificate requests as upstream's signing controller does with Go's
-//! `crypto/x509`.
+//! `CertificateAuthority`: signs certificate requests as upstream's signing controller does with
+//! Go's `crypto/x509`.
 
 use aws_lc_rs::rand;
 use jiff::{Timestamp, tz::TimeZone};
@@ -87,7 +87,7 @@ impl CertificateAuthority {
 fn serial_number() -> Result<[u8; 16], String> {
     let mut number = [0; 16];
     rand::fill(&mut number).map_err(|_| "unable to generate a serial number".to_owned())?;
-    // A set first bit would make it negative, and the first byte must not be zero.
+    // With the first bit set the number would be negative, and its first byte must not be zero.
     number[0] = number[0] & 0x7f | 0x40;
     Ok(number)
 }
