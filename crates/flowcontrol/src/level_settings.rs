@@ -105,7 +105,7 @@ pub(crate) struct Seats {
     /// The number of seats that the level does not lend.
     pub(crate) lower: usize,
     pub(crate) upper: usize,
-    /// The current limit, with lent and borrowed seats.
+    /// The current limit, after lending and borrowing.
     pub(crate) current: usize,
 }
 

@@ -1,5 +1,6 @@
-//! Applies changes of configured files while the server runs: the token file, the accepted CAs, the serving
-//! certificate. An invalid change is logged and ignored.
+//! Applies changes of configured files while the server runs: tokens, CAs, serving certificates, keys of service
+//! account tokens, and the configurations of authentication, authorization and encryption. An invalid change is logged
+//! and ignored.
 
 use std::collections::BTreeMap;
 use std::fmt;
