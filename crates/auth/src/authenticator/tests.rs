@@ -87,8 +87,8 @@ fn a_certificate_names_user_and_groups() {
     assert_eq!(user.groups, ["dev", "system:authenticated"]);
 }
 
-/// A certificate whose signer had checked the last common name, which is what Go's libraries read, was accepted
-/// under the first.
+/// A certificate with several common names authenticated its client as the first one, but a signer that uses Go's
+/// libraries has checked only the last one.
 #[test]
 fn the_last_common_name_is_the_user() {
     let ca = ca();
@@ -172,7 +172,7 @@ fn invalid_credentials_are_rejected() {
     }
 }
 
-/// Clients of open connections could use a certificate until they disconnected, after its CA was removed.
+/// After a CA was removed, clients could use its certificates until they disconnected.
 #[test]
 fn replaced_cas_apply_to_open_connections() {
     let (first, second) = (ca(), ca());

@@ -138,7 +138,7 @@ impl Model {
     }
 }
 
-/// The fair queues and what their owner knows of the requests.
+/// The fair queues, and the requests of their owner.
 struct Tested {
     queues: FairQueues<usize>,
     executing: BTreeMap<usize, Executing>,

@@ -272,7 +272,7 @@ async fn changes_apply_to_waiting_requests() {
     }
     let mut waiting = pin!(ann.admit(Work::SINGLE, false, WAIT));
     assert!(poll(waiting.as_mut()).is_pending());
-    // The level is deleted. Its request still gets a seat, new ones have another level.
+    // The level is deleted. Its waiting request still gets a seat; new requests have another level.
     control.configure(&[], &[]);
     assert_eq!(flow_of(&control, "ann").priority_level(), "catch-all");
     assert!(poll(waiting.as_mut()).is_pending());

@@ -8,7 +8,7 @@ use watchet_auth::{Decision, TokenAuthenticator, TokenDigest, TokenFile, TokenIs
 
 use super::*;
 
-/// Allows everything to everybody, or nothing to the users in `denied`.
+/// Allows every request, except those of the users in `denied`.
 #[derive(Debug, Default)]
 struct Switch {
     denied: Mutex<Vec<&'static str>>,
@@ -103,7 +103,7 @@ async fn all_watches_of_a_user_end_when_its_permission_ends() {
     assert!(other.ended().is_cancelled() && other.denial().is_none());
 }
 
-/// The change would not be noticed: the monitor did not know the watch yet.
+/// Without the check in `open`, the change would not be noticed: it precedes the watch.
 #[tokio::test(start_paused = true)]
 async fn permission_that_ended_before_the_watch_opened_is_noticed() {
     let Fixture {
@@ -185,7 +185,7 @@ async fn grants_are_dropped_with_their_last_watch() {
     assert_eq!(monitor.grants.lock().len(), 1);
     drop(second);
     assert_eq!(monitor.grants.lock().len(), 0);
-    // A grant that has ended does not remove its successor.
+    // Dropping a watch of an ended grant does not remove the grant that replaced it.
     let ended = monitor.open(of_user("ann")).await.unwrap();
     authorizer.deny("ann");
     ended.ended().cancelled().await;

@@ -43,7 +43,7 @@ impl Cluster {
         self.0.authorize(request).await
     }
 
-    /// Asks for `verb group/resource/subresource namespace/name` as `node`.
+    /// Authorizes the request `verb group/resource/subresource namespace/name` of `node`.
     async fn is_allowed(&self, node: &str, request: &str) -> bool {
         self.ask(&attributes(node, request)).await.is_allowed()
     }
@@ -158,7 +158,7 @@ async fn a_node_reads_what_its_pods_refer_to() {
         let elsewhere = request.replace(" web/", " other/");
         assert!(!cluster.is_allowed("n1", &elsewhere).await, "{elsewhere}");
     }
-    // The pod moves; then nothing is left.
+    // The pod moves to another node, and then is deleted.
     let mut moved = pod();
     moved["spec"]["nodeName"] = "n2".into();
     cluster.put(SourceKind::Pod, "web", "p", &moved);
@@ -172,7 +172,7 @@ async fn a_node_reads_what_its_pods_refer_to() {
     }
 }
 
-/// A secret that several pods share stays readable until the last of them has gone.
+/// A secret that several pods refer to is readable until the last of them is deleted.
 #[tokio::test]
 async fn pods_that_share_an_object_are_counted() {
     let cluster = Cluster::new();
@@ -187,7 +187,7 @@ async fn pods_that_share_an_object_are_counted() {
     assert!(!cluster.is_allowed("n1", "get /secrets web/s").await);
 }
 
-/// A node creates mirror pods. They must not give it access to anything.
+/// A node creates mirror pods. They must not grant it access to any object.
 #[tokio::test]
 async fn a_mirror_pod_gives_no_access() {
     let cluster = Cluster::new();

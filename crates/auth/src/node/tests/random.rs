@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::node::graph::{NodeGraph, SourceChange, SourceKind};
 use crate::node::references::{Kind, ObjectRef};
 
-/// The graph after random changes decides as one that is made of the present objects, and is empty when they are deleted.
+/// After random changes, the graph decides as one that is built from the current objects. It is empty after their
+/// deletion.
 #[test]
 fn random_changes_leave_the_graph_of_the_present_objects() {
     let mut random = fastrand::Rng::with_seed(watchet_test_util::seeds::seed());

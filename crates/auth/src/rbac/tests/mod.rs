@@ -324,7 +324,7 @@ fn a_user_must_have_every_part_of_what_he_grants() {
     }
 }
 
-/// A new server refused discovery to everybody until it had created the default roles.
+/// A new server denied discovery to every user until it had created the default roles.
 #[tokio::test]
 async fn the_default_policy_applies_until_it_is_stored() {
     let authorizer = RbacAuthorizer::with_default_policy();
@@ -340,12 +340,12 @@ async fn the_default_policy_applies_until_it_is_stored() {
     };
     let is_allowed = async || authorizer.authorize(&discovery).await.is_allowed();
     assert!(is_allowed().await);
-    // Storage has none of them yet.
+    // Storage has no default object yet.
     for kind in RbacKind::ALL {
         assert!(authorizer.replace(kind, []).is_empty());
     }
     assert!(is_allowed().await);
-    // A stored object counts instead of the default one.
+    // A stored object replaces the default one.
     let without_subjects =
         br#"{"roleRef": {"kind": "ClusterRole", "name": "system:discovery"}, "subjects": []}"#;
     let binding = |object| RbacChange {

@@ -114,7 +114,7 @@ fn decisions_equal_those_of_the_reference() {
             *if expected { &mut allowed } else { &mut refused } += 1;
         }
     }
-    // Neither answer is rare.
+    // Both decisions are frequent.
     assert!(
         allowed > 500 && refused > 500,
         "{allowed} allowed, {refused} refused"
