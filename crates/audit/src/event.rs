@@ -1,15 +1,12 @@
 //! `Event`: what is recorded about one stage of a request.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::event_json::write_event;
 use crate::policy::{Level, Stage};
 use watchet_api::{Status, UserInfo};
 
@@ -18,14 +15,6 @@ const USER_AGENT_BYTES_MAX: usize = 1024;
 
 /// The beginning of an encoded event.
 pub(crate) const TYPE: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
-
-/// The maximum capacity of a buffer between two events in bytes.
-const BUFFER_BYTES_MAX: usize = 64 << 10;
-
-thread_local! {
-    /// Reused, because an event is encoded before its size is known.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// An event of one stage of a request.
 #[derive(Debug, Clone)]
@@ -62,24 +51,6 @@ pub struct Event<'a> {
     pub reached: Timestamp,
     /// What authorization and admission have recorded.
     pub annotations: &'a BTreeMap<String, String>,
-}
-
-impl Event<'_> {
-    /// Returns the JSON with a line break.
-    ///
-    /// # Errors
-    /// A value cannot be represented in JSON.
-    pub(crate) fn line(&self) -> serde_json::Result<Bytes> {
-        BUFFER.with_borrow_mut(|buffer| {
-            buffer.clear();
-            write_event(buffer, self)?;
-            buffer.push(b'\n');
-            // An allocation without unused capacity, which would not be counted.
-            let line = Bytes::copy_from_slice(buffer);
-            buffer.shrink_to(BUFFER_BYTES_MAX);
-            Ok(line)
-        })
-    }
 }
 
 /// The resource of a request; empty members are absent.

@@ -1,7 +1,9 @@
 //! The JSON of an event: `Event` of `audit.k8s.io/v1`, with its members in upstream's order.
 
+use std::cell::RefCell;
 use std::io::Write as _;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
@@ -9,11 +11,37 @@ use crate::event::{Event, ObjectReference, ResponseStatus, TYPE, truncated};
 use crate::object_writer::{ObjectWriter, write_text, write_texts};
 use watchet_api::{Status, UserInfo};
 
+/// The maximum capacity of a buffer between two events in bytes.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// Reused, because an event is encoded before its size is known.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Event<'_> {
+    /// Returns the JSON with a line break.
+    ///
+    /// # Errors
+    /// A value cannot be represented in JSON.
+    pub(crate) fn line(&self) -> serde_json::Result<Bytes> {
+        BUFFER.with_borrow_mut(|buffer| {
+            buffer.clear();
+            write_event(buffer, self)?;
+            buffer.push(b'\n');
+            // An allocation without unused capacity, which would not be counted.
+            let line = Bytes::copy_from_slice(buffer);
+            buffer.shrink_to(BUFFER_BYTES_MAX);
+            Ok(line)
+        })
+    }
+}
+
 /// Appends the JSON of an event.
 ///
 /// # Errors
 /// A value cannot be represented in JSON.
-pub(crate) fn write_event(buffer: &mut Vec<u8>, event: &Event<'_>) -> serde_json::Result<()> {
+fn write_event(buffer: &mut Vec<u8>, event: &Event<'_>) -> serde_json::Result<()> {
     buffer.extend_from_slice(TYPE);
     let mut object = ObjectWriter::of_begun(buffer);
     object.text("level", event.level.as_str())?;
@@ -178,7 +206,7 @@ mod tests {
             groups: vec!["a".to_owned(), "b\n".to_owned()],
             extra: BTreeMap::from([("k\\".to_owned(), vec!["v".to_owned(), "w".to_owned()])]),
         };
-        let nobody = UserInfo::default();
+        let unnamed = UserInfo::default();
         let annotations = BTreeMap::from([("a/b".to_owned(), "\"quoted\"".to_owned())]);
         let ips = ["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
         let status = Status::failure(403, "Forbidden", "no\trole".to_owned());
@@ -191,7 +219,7 @@ mod tests {
             request_uri: "/api/v1/pods?labelSelector=a%3Db".into(),
             verb: "list",
             user: &user,
-            impersonated_user: Some(&nobody),
+            impersonated_user: Some(&unnamed),
             source_ips: &ips,
             user_agent: "kubectl",
             object: Some(ObjectReference {
@@ -260,7 +288,7 @@ mod tests {
         let (annotations, minimal) = (
             BTreeMap::new(),
             Event {
-                user: &nobody,
+                user: &unnamed,
                 ..event.clone()
             },
         );

@@ -85,7 +85,7 @@ impl<'a> ObjectWriter<'a> {
 
 /// Appends a text in quotes.
 pub(crate) fn write_text(buffer: &mut Vec<u8>, text: &str) -> serde_json::Result<()> {
-    // Without a branch in the loop, so that several bytes are compared at once.
+    // Without a branch in the loop, so that several bytes are compared by one instruction.
     let needs_escape = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
     let is_escaped = |found: bool, byte: u8| found | needs_escape(byte);
     if text.bytes().fold(false, is_escaped) {
