@@ -1,4 +1,5 @@
-//! The default authorizer: an authenticated user may do everything, any other user may get public paths.
+//! `AllowAuthenticated`: the authorizer of the mode `AlwaysAllow`. An authenticated user may do everything, any other
+//! user may get the public paths.
 
 use async_trait::async_trait;
 
@@ -6,8 +7,8 @@ use super::attributes::Attributes;
 use super::authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
 use watchet_api::{SYSTEM_ANONYMOUS, SYSTEM_UNAUTHENTICATED, UserInfo};
 
-/// The paths that need no credentials; upstream's bootstrap policy allows the same to
-/// `system:unauthenticated`, and nothing below them.
+/// The paths that need no credentials, without the paths below them. Upstream's cluster role
+/// `system:public-info-viewer` allows the same to `system:unauthenticated`.
 pub(crate) const PUBLIC_PATHS: &[&str] =
     &["/healthz", "/livez", "/readyz", "/version", "/version/"];
 

@@ -14,17 +14,18 @@ pub struct Attributes {
     pub verb: String,
     /// True for a request about a resource, false for one about a path.
     pub is_resource_request: bool,
-    /// Empty for the core group.
+    /// The API group; empty for the core group.
     pub api_group: String,
-    /// `v1`, or `*` in reviews without a version.
+    /// The version, such as `v1`; `*` in reviews without a version.
     pub api_version: String,
-    /// Plural.
+    /// The plural name of the resource.
     pub resource: String,
-    /// Empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub subresource: String,
-    /// Empty for all namespaces and for cluster-scoped resources. The namespace of a namespace is itself.
+    /// The namespace; empty for all namespaces and for cluster-scoped resources. The namespace of a Namespace is its
+    /// name.
     pub namespace: String,
-    /// Empty for collections.
+    /// The name of the object; empty for collections.
     pub name: String,
     /// The decoded path of the request; empty for a resource that is not requested by a URL.
     pub path: String,
@@ -38,7 +39,7 @@ impl Attributes {
     /// Returns the error of a request that is not allowed, with upstream's message. `reason` may be empty.
     pub fn forbidden(&self, reason: &str) -> Status {
         let denied = self.denied_action();
-        // The message cannot be mistaken for HTML, as upstream.
+        // A browser must not interpret the message as HTML, as upstream.
         let denied = denied
             .replace('&', "&amp;")
             .replace('<', "&lt;")

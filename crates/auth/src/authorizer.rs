@@ -11,8 +11,7 @@ use tokio::sync::Notify;
 use super::attributes::Attributes;
 use watchet_api::UserInfo;
 
-/// The decision of an authorizer, with its reason; the reason may be empty. Only `Allow` lets a request
-/// pass.
+/// The decision of an authorizer, with its reason; the reason may be empty. Only `Allow` allows the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The request is allowed.
@@ -21,7 +20,7 @@ pub enum Decision {
     Deny(Cow<'static, str>),
     /// The authorizer has no rule for the request.
     NoOpinion(Cow<'static, str>),
-    /// The authorizer cannot decide: a program that it needs does not respond.
+    /// The authorizer cannot decide, for example because its webhook does not respond.
     Failed {
         /// Whether the request is denied; otherwise it is allowed if another authorizer allows it.
         is_denied: bool,

@@ -1,4 +1,4 @@
-//! `Credential`: what authenticated a request, so that a watch can check later whether it is still valid.
+//! `Credential`: the certificate or token that authenticated a request. A watch checks later whether it is still valid.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -1,4 +1,5 @@
-//! `ExternalAuthenticator`: the interface of authenticators of bearer tokens that other programs issue or know.
+//! `ExternalAuthenticator`: the interface of authenticators of bearer tokens that other programs issue or
+//! review.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use watchet_api::UserInfo;
 /// for other programs.
 #[async_trait]
 pub trait ExternalAuthenticator: Send + Sync + fmt::Debug {
-    /// Authenticates `token` for one of `audiences`. Returns `None` if the authenticator does not know the token, without
-    /// a reason that is worth reporting.
+    /// Authenticates `token` for one of `audiences`. Returns `None` if the authenticator does not recognize the token
+    /// and has no error to report.
     ///
     /// # Errors
     /// [`InvalidToken::Rejected`] if the token is invalid, [`InvalidToken::Unverified`] if that cannot be determined now.
@@ -41,7 +42,7 @@ pub struct ExternalUser {
 }
 
 impl ExternalUser {
-    /// Returns about how many bytes it takes, with what each allocation costs.
+    /// Returns the approximate memory that it takes in bytes, with the overhead of each allocation.
     #[must_use]
     pub fn size(&self) -> usize {
         const ALLOCATION: usize = 48;

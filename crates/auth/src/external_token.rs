@@ -1,4 +1,4 @@
-//! `ExternalToken`: the bearer token of a request that the external authenticators have not seen yet.
+//! `ExternalToken`: the bearer token of a request that the external authenticators have not reviewed yet.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use watchet_api::UserInfo;
 #[derive(Clone)]
 pub struct ExternalToken {
     token: String,
-    /// Why this server's own authenticators reject it.
+    /// The error of the authenticators of this server.
     rejected: InvalidToken,
     tokens: Arc<TokenAuthenticator>,
 }
@@ -55,7 +55,7 @@ impl ExternalToken {
 }
 
 impl fmt::Debug for ExternalToken {
-    /// Prints no token.
+    /// Omits the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExternalToken")
             .field("rejected", &self.rejected)

@@ -1,6 +1,6 @@
-//! `FrontProxy`: authenticates the requests of proxies that have authenticated the user themselves and send the user in
-//! headers, as [upstream](https://github.com/kubernetes/kubernetes/tree/v1.35.0/staging/src/k8s.io/apiserver/pkg/authentication/request/headerrequest).
-//! The headers are only read with a client certificate of the proxies' CA, and always removed.
+//! `FrontProxy`: authenticates requests by headers in which a front proxy sends the user that it has authenticated, as
+//! [upstream](https://github.com/kubernetes/kubernetes/tree/v1.35.0/staging/src/k8s.io/apiserver/pkg/authentication/request/headerrequest).
+//! It reads the headers only with a client certificate of the proxies' CA, and always removes them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::credential::Credential;
 use crate::impersonation::decoded;
 use watchet_api::UserInfo;
 
-/// The headers with the user, and which proxies may send them.
+/// The headers with the user, and the proxies that may send them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FrontProxyHeaders {
     /// The common names of the proxies' certificates; empty for any.
     pub allowed_names: Vec<String>,
-    /// The headers with the user name; the first that is not empty counts.
+    /// The headers with the user name; the first that is not empty is used.
     pub username: Vec<HeaderName>,
-    /// The headers with the unique ID; the first that is not empty counts.
+    /// The headers with the unique ID; the first that is not empty is used.
     pub uid: Vec<HeaderName>,
     /// The headers with groups; each value of each is a group.
     pub group: Vec<HeaderName>,
@@ -49,8 +49,8 @@ impl FrontProxy {
         &self.certificates
     }
 
-    /// Removes the headers. If `peer` is the certificate of an allowed proxy and the headers name a user, returns the user;
-    /// `now` is in Unix seconds.
+    /// Removes the headers. Returns the user in them if `peer` is the certificate of an allowed proxy; `None` if it is
+    /// not or there is no user. `now` is in Unix seconds.
     pub fn authenticate(
         &self,
         peer: &PeerCertificate,

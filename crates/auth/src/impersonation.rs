@@ -22,7 +22,7 @@ const EXTRA: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHENTICATION_VERSION: &str = "v1";
 
-/// An impersonation was rejected.
+/// The error of a rejected impersonation.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ImpersonationError {
     /// 403
@@ -53,7 +53,7 @@ impl ImpersonationError {
 pub struct Impersonation {
     /// The impersonated user, or the authenticated one.
     pub user: Arc<UserInfo>,
-    /// What the authenticated user must be allowed in order to act as `user`; empty without impersonation.
+    /// The permissions that the authenticated user needs to act as `user`; empty without impersonation.
     pub permissions: Vec<Attributes>,
 }
 
@@ -92,7 +92,7 @@ pub async fn impersonate(
     })
 }
 
-/// Returns what `user` must be allowed to do in order to act as the `requested` user, in upstream's order.
+/// Returns the permissions that `user` needs to act as the `requested` user, in upstream's order.
 fn permissions(user: &Arc<UserInfo>, requested: &UserInfo) -> Vec<Attributes> {
     let impersonate = |resource: &str, name: &str| Attributes {
         user: Arc::clone(user),
@@ -128,7 +128,8 @@ fn permissions(user: &Arc<UserInfo>, requested: &UserInfo) -> Vec<Attributes> {
     all
 }
 
-/// Adds the groups that the user has without requesting them.
+/// Adds the groups that a user has implicitly: those of service accounts, and `system:authenticated` or
+/// `system:unauthenticated`.
 fn complete(mut requested: UserInfo) -> UserInfo {
     let groups = &mut requested.groups;
     if groups.is_empty()

@@ -1,7 +1,8 @@
 //! Authentication and authorization of requests.
 //!
-//! Authentication maps a client certificate or a bearer token to a [`UserInfo`](watchet_api::UserInfo).
-//! Service account tokens refer to objects, which the caller makes readable as an [`ObjectReader`].
+//! Authentication maps a client certificate, a bearer token or the headers of a front proxy to a
+//! [`UserInfo`](watchet_api::UserInfo). Service account tokens are bound to objects; the caller implements
+//! [`ObjectReader`], which reads them.
 //! Authorization decides whether a user may send a request: the server builds [`Attributes`] and calls an
 //! [`Authorizer`]. Reviews, CEL expressions, admission plugins and impersonation call the same authorizer.
 //!

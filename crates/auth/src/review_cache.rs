@@ -1,5 +1,5 @@
-//! `ReviewCache`: the responses of programs that review tokens or requests. Concurrent calls with the same key share one
-//! review; if its caller is cancelled, another one begins it again.
+//! `ReviewCache`: caches the results of reviews of tokens and requests. Concurrent calls with the same key share one
+//! review; if the caller that runs it is cancelled, another caller starts it again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// A digest of what is reviewed.
+/// The digest of a review, by which its response is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReviewKey([u8; 32]);
 
@@ -32,12 +32,12 @@ impl ReviewKey {
 type Entry<R> = Arc<OnceCell<(R, Instant)>>;
 type Entries<R> = HashMap<ReviewKey, Entry<R>>;
 
-/// The maximum size of all responses in bytes. A response may have a mebibyte, and a hostile program gives each request
-/// another one.
+/// The maximum size of all responses in bytes. A response may have 1 MiB, and a malicious program can return a
+/// different one for each review.
 const BYTES_MAX: usize = 32 << 20;
 
-/// Responses by what was reviewed, until they expire. The least recently used ones are forgotten when there are too
-/// many, or when they take more than 32 MiB.
+/// Caches responses until they expire. The least recently used responses are evicted when there are too many, or when
+/// they take more than 32 MiB.
 pub struct ReviewCache<R> {
     generations: Mutex<Generations<R>>,
     /// The maximum number of responses in a generation.
@@ -46,10 +46,10 @@ pub struct ReviewCache<R> {
     size: fn(&R) -> usize,
 }
 
-/// The entries used since `old` was replaced, and the others.
+/// The entries that were used since `old` was replaced, and those that were not.
 struct Generations<R> {
     recent: Entries<R>,
-    /// The size of the responses that were added to `recent`, also of those removed since.
+    /// The size in bytes of the responses that were added to `recent`, including those that were removed since.
     recent_bytes: usize,
     old: Entries<R>,
 }
@@ -78,7 +78,8 @@ impl<R: Clone> ReviewCache<R> {
         }
     }
 
-    /// Returns the response for `key`, or computes it and until when it is valid.
+    /// Returns the cached response for `key`. If there is none, calls `compute`, which returns the response and the
+    /// time at which it expires. Cancel safe.
     pub async fn get_or_compute<F>(&self, key: ReviewKey, compute: impl FnOnce() -> F) -> R
     where
         F: Future<Output = (R, Instant)>,
@@ -107,7 +108,8 @@ impl<R: Clone> ReviewCache<R> {
         }
     }
 
-    /// Removes `entry` if it is still the one of `key`: clients may choose the size of a response that is valid no longer.
+    /// Removes `entry`, which has expired, unless another entry has replaced it: clients can influence the size of
+    /// responses.
     fn remove(&self, key: ReviewKey, entry: &Entry<R>) {
         let mut generations = self.generations.lock();
         let Generations { recent, old, .. } = &mut *generations;
@@ -143,7 +145,7 @@ impl<R: Clone> ReviewCache<R> {
 }
 
 impl<R> Generations<R> {
-    /// Starts a generation; the responses that were not used in the last one are forgotten.
+    /// Starts a generation, and evicts the responses that were not used in the previous one.
     fn start(&mut self) {
         self.old = std::mem::take(&mut self.recent);
         self.recent_bytes = 0;

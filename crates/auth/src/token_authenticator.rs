@@ -18,7 +18,7 @@ use watchet_metrics::ServiceAccountTokenMetrics;
 pub struct TokenAuthenticator {
     token_file: ArcSwapOption<TokenFile>,
     issuer: ArcSwap<TokenIssuer>,
-    /// Asked in this order after the others.
+    /// Consulted in this order for tokens that the others reject.
     external: Vec<Arc<dyn ExternalAuthenticator>>,
     metrics: Arc<ServiceAccountTokenMetrics>,
 }
@@ -56,7 +56,7 @@ impl TokenAuthenticator {
         }
     }
 
-    /// Adds `authenticators`, which are asked in their order for tokens that are otherwise rejected.
+    /// Adds `authenticators`, which are consulted in order for tokens that the others reject.
     #[must_use]
     pub fn with_external(mut self, authenticators: Vec<Arc<dyn ExternalAuthenticator>>) -> Self {
         self.external = authenticators;
@@ -107,7 +107,7 @@ impl TokenAuthenticator {
     }
 
     /// Authenticates `token` for one of `audiences`; without audiences, for this server. External authenticators are not
-    /// asked.
+    /// consulted.
     ///
     /// # Errors
     /// The token is invalid.
@@ -130,10 +130,11 @@ impl TokenAuthenticator {
         Ok(AuthenticatedToken::ServiceAccount(Box::new(token)))
     }
 
-    /// Authenticates a token, which [`Self::authenticate`] has `rejected`, by the external authenticators. Cancel safe.
+    /// Authenticates a token with the external authenticators. `rejected` is the error of [`Self::authenticate`].
+    /// Cancel safe.
     ///
     /// # Errors
-    /// No authenticator accepts it; with the reasons of all, as upstream.
+    /// No authenticator accepts the token. The error has the reasons of all authenticators, as upstream.
     pub async fn authenticate_external(
         &self,
         token: &str,
@@ -146,7 +147,7 @@ impl TokenAuthenticator {
             named => named,
         };
         let mut errors = Vec::new();
-        // An unknown token has no reason of its own.
+        // That a token is unknown is no reason to report.
         errors.extend(Some(rejected).filter(|error| *error != InvalidToken::Unknown));
         for authenticator in &self.external {
             match authenticator.authenticate(token, audiences).await {

@@ -10,8 +10,8 @@ use watchet_api::UserInfo;
 /// The salt of the digests of this process.
 static SALT: LazyLock<uuid::Uuid> = LazyLock::new(uuid::Uuid::new_v4);
 
-/// The salted SHA-256 digest of a token, by which its file finds it. The timing of a lookup depends on digests only,
-/// which a client can neither choose nor know, so no constant-time comparison is needed.
+/// The salted SHA-256 digest of a token, the key of [`TokenFile`]. The timing of a lookup depends only on digests,
+/// which clients can neither choose nor compute, so no constant-time comparison is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenDigest([u8; 32]);
 

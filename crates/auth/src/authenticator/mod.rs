@@ -26,17 +26,17 @@ pub struct Authenticator {
     front_proxy: Option<FrontProxy>,
 }
 
-/// Which requests without credentials are authenticated as the anonymous user; the others are rejected.
+/// The requests without credentials that are authenticated as the anonymous user; all others are rejected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AnonymousAccess {
-    /// None.
+    /// No request.
     None,
-    /// Those of the paths that the default policy allows to every user.
+    /// Requests of the paths that the default policy allows to every user.
     #[default]
     PublicPaths,
-    /// Those of these exact paths.
+    /// Requests of exactly these paths.
     Paths(Vec<String>),
-    /// All. The authorizer decides what the anonymous user may do.
+    /// Every request. The authorizer decides what the anonymous user may do.
     All,
 }
 
@@ -92,7 +92,7 @@ impl Authenticator {
         self.front_proxy.as_ref()
     }
 
-    /// Replaces which requests may be anonymous; by default those of the public paths.
+    /// Replaces the requests that may be anonymous; the default is [`AnonymousAccess::PublicPaths`].
     pub fn replace_anonymous(&self, anonymous: AnonymousAccess) {
         self.anonymous.store(Arc::new(anonymous));
     }

@@ -1,4 +1,4 @@
-//! `NodeAuthorizer`: decides about the requests of nodes by the present `NodeGraph`.
+//! `NodeAuthorizer`: authorizes requests of nodes with the current `NodeGraph`.
 
 use std::sync::{Arc, Weak};
 
@@ -17,9 +17,9 @@ use watchet_api::{FieldOperator, UserInfo};
 /// The namespace of the leases of nodes.
 const LEASES: &str = "kube-node-lease";
 
-/// Authorizes nodes, as kube-apiserver with `--authorization-mode=Node` and its feature AuthorizeNodeWithSelectors: each
-/// may read what its pods need, and its own objects. It has no opinion about other users. The caller passes the stored
-/// objects with [`replace`](Self::replace) and [`change`](Self::change).
+/// Authorizes nodes, as kube-apiserver with `--authorization-mode=Node` and its feature AuthorizeNodeWithSelectors: a
+/// node may read what its pods need, and its own objects. It has no opinion on other users. The caller passes the
+/// stored objects with [`replace`](Self::replace) and [`change`](Self::change).
 ///
 /// Which objects a node may write is checked by the admission plugin NodeRestriction, which sees their content.
 #[derive(Debug)]
@@ -38,10 +38,10 @@ impl Default for NodeAuthorizer {
 }
 
 impl NodeAuthorizer {
-    /// Returns an authorizer that knows no pods.
+    /// Returns an authorizer without stored objects.
     ///
     /// # Panics
-    /// The default policy has no role `system:node`, which a test excludes.
+    /// If the default policy has no role `system:node`; a test ensures that it has.
     pub fn new() -> Self {
         let role = default_policy()
             .into_iter()
@@ -128,7 +128,7 @@ impl NodeAuthorizer {
         }
     }
 
-    /// A read of one object by name, also as a list or a watch.
+    /// Authorizes reads of one object by name, also as a list or a watch.
     fn read(&self, node: &str, kind: Kind, request: &Attributes) -> Result<(), String> {
         if !matches!(&*request.verb, "get" | "list" | "watch") {
             return no("can only read resources of this type");
@@ -155,7 +155,8 @@ impl NodeAuthorizer {
         }
     }
 
-    /// A node creates tokens of the service accounts of its pods, and reads these for credential providers of images.
+    /// Authorizes requests for service accounts of the pods of a node: it creates their tokens, and gets them for image
+    /// credential providers.
     fn service_account(&self, node: &str, request: &Attributes) -> Result<(), String> {
         if request.verb == "get" && request.subresource.is_empty() {
             return self.related(node, Kind::ServiceAccount, request);
@@ -174,7 +175,7 @@ impl NodeAuthorizer {
             return no("cannot authorize ResourceSlice subresources");
         }
         match &*request.verb {
-            // NodeRestriction checks its node.
+            // NodeRestriction checks the node of the slice.
             "create" => Ok(()),
             "get" | "update" | "patch" | "delete" => {
                 self.related(node, Kind::ResourceSlice, request)
@@ -203,7 +204,7 @@ impl NodeAuthorizer {
             ("", "list" | "watch") => {
                 no("can only list/watch pods with spec.nodeName field selector")
             }
-            // NodeRestriction checks that they are pods of the node.
+            // NodeRestriction checks that the pod is bound to the node.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Ok(())
             }
@@ -254,7 +255,7 @@ fn lease(node: &str, request: &Attributes) -> Result<(), String> {
             "can only access leases in the {LEASES:?} system namespace"
         ));
     }
-    // NodeRestriction checks the name of a new one.
+    // NodeRestriction checks the name of a created Lease.
     match request.verb == "create" || request.name == node {
         true => Ok(()),
         false => no("can only access node lease with the same name as the requesting node"),
@@ -271,7 +272,7 @@ fn csi_node(node: &str, request: &Attributes) -> Result<(), String> {
     if !request.subresource.is_empty() {
         return no("cannot authorize CSINode subresources");
     }
-    // NodeRestriction checks the name of a new one.
+    // NodeRestriction checks the name of a created CSINode.
     match request.verb == "create" || request.name == node {
         true => Ok(()),
         false => no("can only access CSINode with the same name as the requesting node"),
@@ -280,7 +281,7 @@ fn csi_node(node: &str, request: &Attributes) -> Result<(), String> {
 
 fn own_node(node: &str, request: &Attributes) -> Result<(), String> {
     match (&*request.subresource, &*request.verb) {
-        // NodeRestriction checks that it is the node itself.
+        // NodeRestriction checks that the object is that of the node.
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
         ("", "get" | "list" | "watch") => match &*request.name {
             "" => Err(format!(

@@ -1,4 +1,5 @@
-//! `NodeGraph`: which objects each node needs, by its pods, their volumes, its volume attachments and resource slices.
+//! `NodeGraph`: the objects that each node needs because of its pods, their volumes, its volume attachments and its
+//! resource slices.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 use super::references::{Kind, ObjectRef, of_persistent_volume, of_pod};
 
-/// A kind of object from which the graph is made.
+/// A kind of object that adds edges to the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SourceKind {
     /// `pods`
@@ -50,7 +51,7 @@ pub struct SourceChange<'a> {
     pub object: Option<&'a [u8]>,
 }
 
-/// A stored object cannot be parsed. It gives no node access.
+/// The error of a stored object that cannot be parsed. The object grants no node access.
 #[derive(Debug, thiserror::Error)]
 #[error("{} {namespace:?} {name:?} is invalid and gives no node access: {source}", kind.resource().1)]
 pub struct InvalidSource {
@@ -60,7 +61,7 @@ pub struct InvalidSource {
     source: serde_json::Error,
 }
 
-/// An object from which the graph is made.
+/// An object that adds edges to the graph: its kind, namespace and name.
 type Source = (SourceKind, Box<str>, Box<str>);
 
 /// What a source has added to the graph.
@@ -75,18 +76,18 @@ enum Added {
 /// The objects that nodes need.
 #[derive(Debug, Default)]
 pub(super) struct NodeGraph {
-    /// For each object the nodes that need it, with the number of sources for which they do.
+    /// The nodes that need each object, with the number of sources because of which they need it.
     nodes: HashMap<ObjectRef, HashMap<Box<str>, u32>>,
     /// The claims of persistent volumes.
     claims: HashMap<Box<str>, ObjectRef>,
-    /// The persistent volumes that have a secret.
+    /// The persistent volumes that refer to each secret.
     volumes: HashMap<ObjectRef, HashSet<Box<str>>>,
     added: HashMap<Source, Added>,
 }
 
 impl NodeGraph {
-    /// Returns true if `node` needs the object because of a pod, an attachment or a slice of its own, or because the
-    /// object is a secret of a volume that is bound to a claim of its pods.
+    /// Returns true if `node` needs the object because of one of its pods, attachments or slices, or because the object
+    /// is a secret of a volume that is bound to a claim of its pods.
     pub(super) fn needs(&self, node: &str, object: &ObjectRef) -> bool {
         let needs = |object| {
             self.nodes
@@ -115,7 +116,7 @@ impl NodeGraph {
     /// Applies a change.
     ///
     /// # Errors
-    /// The object is no JSON. It is removed.
+    /// The object is not valid JSON. The graph no longer has it.
     pub(super) fn apply(
         &mut self,
         kind: SourceKind,

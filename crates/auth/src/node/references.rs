@@ -1,4 +1,4 @@
-//! What a pod or a volume refers to.
+//! The objects that a pod or a persistent volume refers to.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// An object. Cluster-scoped ones have an empty namespace.
+/// The kind, namespace and name of an object. The namespace of a cluster-scoped object is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ObjectRef {
     pub(super) kind: Kind,
@@ -50,10 +50,10 @@ impl ObjectRef {
     }
 }
 
-/// The annotation of a mirror pod, which a kubelet makes of a static pod.
+/// The annotation of a mirror pod, which a kubelet creates for a static pod.
 const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 
-/// Where a volume of a pod names a secret.
+/// The JSON pointers to the names of secrets in a volume of a pod.
 const SECRETS_OF_VOLUME: &[&str] = &[
     "/secret/secretName",
     "/azureFile/secretName",
@@ -67,7 +67,7 @@ const SECRETS_OF_VOLUME: &[&str] = &[
     "/storageos/secretRef/name",
 ];
 
-/// Where a persistent volume names a secret that its node reads.
+/// The JSON pointers to the references to secrets in a persistent volume that its node reads.
 const SECRETS_OF_PERSISTENT_VOLUME: &[&str] = &[
     "/spec/cephfs/secretRef",
     "/spec/cinder/secretRef",
@@ -91,8 +91,8 @@ fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
     text.filter(|text| !text.is_empty())
 }
 
-/// Returns the objects that the node of `pod` may read because of it, without the pod. A mirror pod has none: its node has
-/// made it, and must not give itself access.
+/// Returns the objects that the node of `pod` may read because the pod refers to them. A mirror pod has none: its
+/// kubelet has created it, and must not grant itself access.
 pub(super) fn of_pod(namespace: &str, name: &str, pod: &Value) -> Vec<ObjectRef> {
     match pod["metadata"]["annotations"].get(MIRROR_POD) {
         Some(_) => Vec::new(),
@@ -104,7 +104,7 @@ pub(super) fn of_pod(namespace: &str, name: &str, pod: &Value) -> Vec<ObjectRef>
 pub fn kinds_referenced_by_pod(pod: &Value) -> BTreeSet<&'static str> {
     let references = all_of_pod("", "", pod).into_iter();
     let mut kinds: BTreeSet<_> = references.map(|object| object.kind.plural()).collect();
-    // A claim that is made of a template has no name yet.
+    // A claim that a controller creates from a template has no name yet.
     if items(pod, "/spec/resourceClaims").next().is_some() {
         kinds.insert(Kind::ResourceClaim.plural());
     }
@@ -164,7 +164,7 @@ fn all_of_pod(namespace: &str, name: &str, pod: &Value) -> Vec<ObjectRef> {
     for claim in items(pod, "/spec/resourceClaims") {
         add(Kind::ResourceClaim, text(claim, "/resourceClaimName"));
     }
-    // The names of claims that were made of templates.
+    // The names of claims that a controller created from templates.
     for status in items(pod, "/status/resourceClaimStatuses") {
         add(Kind::ResourceClaim, text(status, "/resourceClaimName"));
     }
@@ -173,7 +173,7 @@ fn all_of_pod(namespace: &str, name: &str, pod: &Value) -> Vec<ObjectRef> {
     all
 }
 
-/// Returns the claim that a persistent volume is bound to, if it is, and the secrets of the volume.
+/// Returns the claim that a persistent volume is bound to, and the secrets of the volume; `None` if it is not bound.
 pub(super) fn of_persistent_volume(volume: &Value) -> Option<(ObjectRef, Vec<ObjectRef>)> {
     let claim = volume.pointer("/spec/claimRef")?;
     let (namespace, name) = (text(claim, "/namespace")?, text(claim, "/name")?);

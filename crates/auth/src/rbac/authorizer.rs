@@ -1,4 +1,4 @@
-//! `RbacAuthorizer`: decides by the present `RoleIndex`.
+//! `RbacAuthorizer`: authorizes requests with the current `RoleIndex`.
 
 use std::sync::{Arc, Weak};
 
@@ -16,8 +16,8 @@ use crate::attributes::Attributes;
 use crate::authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
 use watchet_api::{SYSTEM_MASTERS, UserInfo};
 
-/// Authorizes by roles and bindings, as kube-apiserver with `--authorization-mode=RBAC`: the group `system:masters` is
-/// allowed everything, and other users what their roles allow. The caller passes the stored objects with
+/// Authorizes by roles and bindings, as kube-apiserver with `--authorization-mode=RBAC`: the group `system:masters` may
+/// do everything, and other users what their roles allow. The caller passes the stored objects with
 /// [`replace`](Self::replace) and [`change`](Self::change). Decisions take no lock.
 #[derive(Debug, Default)]
 pub struct RbacAuthorizer {
@@ -37,8 +37,8 @@ impl RbacAuthorizer {
     }
 
     /// Returns an authorizer with the [default policy](super::default_policy()), as if the objects that are missing in
-    /// storage were stored, until [`omit_defaults`](Self::omit_defaults) is called. So a new server decides correctly
-    /// before it has created them.
+    /// storage were stored, until [`omit_defaults`](Self::omit_defaults) is called. So the decisions of a new server
+    /// are correct before it has created these objects.
     pub fn with_default_policy() -> Self {
         let authorizer = Self {
             defaults: ArcSwapOption::from_pointee(RbacObjects::default_policy()),
@@ -48,7 +48,7 @@ impl RbacAuthorizer {
         authorizer
     }
 
-    /// Decides by stored objects only, from now on: the default policy has been created.
+    /// Removes the default policy from the decisions. To be called once the objects of the default policy are stored.
     pub fn omit_defaults(&self) {
         let objects = self.objects.lock();
         self.defaults.store(None);
@@ -206,7 +206,7 @@ impl Authorizer for RbacAuthorizer {
     }
 }
 
-/// Returns the reason of a request that no rule allows: the roles that do not exist.
+/// Returns the reason for a request that no rule allows: the missing roles of its bindings.
 fn describe(errors: &[&str]) -> String {
     match errors.is_empty() {
         true => String::new(),

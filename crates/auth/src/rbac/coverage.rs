@@ -63,7 +63,7 @@ fn covers(own: &PolicyRule, part: &PolicyRule) -> bool {
                     .is_some_and(|sub| resource.split_once('/').is_some_and(|(_, of)| of == sub))
         })
     };
-    // Names have no `*`, and a rule for some names does not cover one for all.
+    // A name cannot be `*`, and a rule for some names does not cover a rule for all names.
     let is_own_name = |name: &String| own.resource_names.contains(name);
     let has_name = own.resource_names.is_empty()
         || !part.resource_names.is_empty() && part.resource_names.iter().all(is_own_name);

@@ -1,5 +1,5 @@
 //! Role-based access control, as upstream's `RBAC` authorization mode: the rules of the roles that are bound to a user
-//! allow requests; nothing denies them.
+//! allow requests; no rule denies a request.
 //!
 //! ```text
 //! Role, ClusterRole, RoleBinding, ClusterRoleBinding ─▶ RbacObjects ─▶ RoleIndex: by user and by group

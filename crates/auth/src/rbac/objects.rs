@@ -1,4 +1,4 @@
-//! The roles and bindings, parsed, and how they are changed.
+//! The parsed roles and bindings, and their changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct RbacChange<'a> {
     pub object: Option<&'a [u8]>,
 }
 
-/// A stored role or binding cannot be parsed. It grants nothing.
+/// The error of a stored role or binding that cannot be parsed. The object grants nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("{} {name:?} is invalid and grants nothing: {source}", kind.plural())]
 pub struct InvalidRbacObject {
@@ -100,7 +100,7 @@ impl RbacObjects {
         objects
     }
 
-    /// Adds those of `others` whose kind, namespace and name no object has.
+    /// Adds the objects of `others` that are missing here, by kind, namespace and name.
     pub(super) fn add_missing(&mut self, others: &Self) {
         for (key, rules) in &others.roles {
             self.roles
@@ -134,7 +134,7 @@ impl RbacObjects {
     /// Applies a change.
     ///
     /// # Errors
-    /// The object is invalid. It is removed.
+    /// The object is invalid. The previous object is removed.
     pub(super) fn apply(
         &mut self,
         kind: RbacKind,

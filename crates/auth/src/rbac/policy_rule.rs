@@ -1,4 +1,4 @@
-//! `PolicyRule` and which requests it allows.
+//! `PolicyRule`: a rule of a role, and the requests that it allows.
 
 use std::fmt;
 
@@ -70,7 +70,7 @@ impl PolicyRule {
         }
     }
 
-    /// Returns true if the rule has the resource, or its subresource if that is not empty.
+    /// Returns true if the rule matches the resource, or its subresource if that is not empty.
     fn has_resource(&self, resource: &str, subresource: &str) -> bool {
         self.resources.iter().any(|one| match one.split_once('/') {
             None => one == ALL || one == resource && subresource.is_empty(),
@@ -80,7 +80,7 @@ impl PolicyRule {
         })
     }
 
-    /// Returns true if the rule has no names, or this one. A request without a name, as a list or create, has none.
+    /// Returns true if the rule has no names, or has `name`. The name of a list or create is empty, and no rule has it.
     fn has_name(&self, name: &str) -> bool {
         self.resource_names.is_empty() || self.resource_names.iter().any(|one| one == name)
     }
@@ -92,7 +92,7 @@ impl PolicyRule {
     }
 }
 
-/// Returns true if the path `pattern` of a rule has `path`, which may be a pattern too.
+/// Returns true if the path `pattern` of a rule matches `path`, which may be a pattern too.
 pub(super) fn covers_path(pattern: &str, path: &str) -> bool {
     pattern == path
         || pattern
@@ -101,7 +101,7 @@ pub(super) fn covers_path(pattern: &str, path: &str) -> bool {
             .is_some_and(|prefix| path.starts_with(prefix))
 }
 
-/// As upstream prints a rule in the message of a refused escalation.
+/// Formats a rule as upstream in the message of a rejected escalation.
 impl fmt::Display for PolicyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let members = [

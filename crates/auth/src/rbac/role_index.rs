@@ -11,10 +11,10 @@ use super::rule_filter::RuleFilter;
 use crate::service_account::user_name;
 use watchet_api::UserInfo;
 
-/// What one subject of a binding is granted.
+/// The rules that a binding grants to one of its subjects.
 #[derive(Debug)]
 pub(super) struct Grant {
-    /// Why a request is allowed, in upstream's words.
+    /// The reason for an allowed request, with upstream's text.
     pub(super) reason: String,
     /// The rules of the role, or upstream's message if it does not exist.
     pub(super) rules: Result<Arc<RoleRules>, String>,

@@ -15,7 +15,7 @@ use super::secret_token::{self, SecretToken};
 use super::token::ServiceAccountToken;
 use crate::token_error::InvalidToken;
 
-/// The issuer if none is configured, as upstream's tools choose.
+/// The default issuer, which kubeadm configures too.
 pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The tolerated difference of clocks, in seconds.
 const LEEWAY_SECONDS: u32 = 60;
@@ -26,7 +26,7 @@ const TOKEN_BYTES_MAX: usize = 16 << 10;
 #[derive(Debug)]
 pub struct TokenIssuer {
     signing: SigningKey,
-    /// By key ID; includes the signing key.
+    /// The verifying keys by key ID, including that of the signing key.
     verifying: BTreeMap<String, VerifyingKey>,
     /// The first is written into new tokens; tokens of the others are accepted.
     issuers: Vec<String>,
@@ -43,7 +43,7 @@ impl TokenIssuer {
     /// issuers.
     ///
     /// # Errors
-    /// A text has no usable key. The error has the index in `others`, or `None` for `signing`.
+    /// A text has no supported key. The error has the index in `others`, or `None` for `signing`.
     pub fn new(
         signing: &str,
         others: &[String],

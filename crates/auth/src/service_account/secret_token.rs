@@ -1,5 +1,5 @@
 //! Tokens without expiry that are stored in Secrets of type `kubernetes.io/service-account-token`: the token
-//! controller of kube-controller-manager signs them. A token is valid as long as its Secret has it.
+//! controller of kube-controller-manager signs them. A token is valid as long as its Secret contains it.
 
 use std::fmt;
 

@@ -25,7 +25,7 @@ pub struct ServiceAccountToken {
     pub token_id: String,
     /// Those of the requested audiences that the token is for.
     pub audiences: Vec<String>,
-    /// Until when the token is accepted, in Unix seconds; `None` for one that is stored in a Secret.
+    /// The time until which the token is accepted, in Unix seconds; `None` for one that is stored in a Secret.
     pub(crate) accepted_until: Option<i64>,
     /// The token itself, if it must be stored in a Secret.
     pub(super) secret_token: Option<SecretToken>,
@@ -66,7 +66,7 @@ impl ServiceAccountToken {
         if let Some(pod) = &claims.pod {
             check_object(objects, "pods", namespace, pod, "pod").await?;
         }
-        // The node of a pod is informative only.
+        // The node of a pod is informational: it is not checked.
         if let (Some(node), None) = (&claims.node, &claims.pod) {
             check_object(objects, "nodes", None, node, "node").await?;
         }
@@ -180,7 +180,7 @@ fn deletion_timestamp(object: &Object) -> Option<Timestamp> {
         deletion_timestamp: Option<Timestamp>,
     }
     let body = object.body_slice();
-    // Most objects have none, and each request of a service account comes here.
+    // Most objects have no deletion timestamp, and each request of a service account runs this check.
     memchr::memmem::find(body, b"\"deletionTimestamp\"")?;
     let body: Body = serde_json::from_slice(body).ok()?;
     body.metadata.deletion_timestamp
