@@ -45,7 +45,7 @@ impl Auditor {
         Ok(self)
     }
 
-    /// Adds the webhook at the server of `client`.
+    /// Adds the webhook to which `client` posts.
     #[must_use]
     pub fn with_webhook(mut self, client: RestClient, options: WebhookOptions) -> Self {
         let (tasks, metrics) = (self.tasks.clone(), Arc::clone(&self.metrics));
@@ -54,14 +54,15 @@ impl Auditor {
         self
     }
 
-    /// Returns what to record about `request`, and counts it.
+    /// Returns what the policy records about `request`, and counts the level.
     pub fn evaluate(&self, request: &RequestAttributes<'_>) -> AuditConfig {
         let config = self.policy.evaluate(request);
         self.counts().levels[config.level as usize].inc();
         config
     }
 
-    /// Records an event. The request waits for the delivery, if there is one. A failure is logged and counted.
+    /// Records an event. Returns a delivery if a backend blocks: the request waits for it. Failures are logged and
+    /// counted.
     pub fn record(&self, event: &Event<'_>) -> Option<Delivery> {
         let line = match event.line() {
             Ok(line) => line,
@@ -118,8 +119,8 @@ impl Auditor {
         self.counts().rejected.inc();
     }
 
-    /// Starts to write events. In mode [`Batch`](crate::Mode::Batch) nothing is written before. Draining the returned
-    /// group writes the last events.
+    /// Starts the tasks that write events in mode [`Batch`](crate::Mode::Batch). Draining the returned group writes the
+    /// last events.
     pub fn start(&self) -> Tasks {
         let tasks = self.tasks.clone();
         if let Some(log) = &self.log {

@@ -1,11 +1,11 @@
-//! `BatchOptions`: how events are collected in batches, and at most how many batches there are.
+//! `BatchOptions`: the sizes and the maximum rate of batches of events.
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use watchet_client::{RateLimiter as _, TokenBucket};
 
-/// How events are collected in batches, in mode [`Mode::Batch`](crate::Mode::Batch).
+/// The options of batches, in mode [`Mode::Batch`](crate::Mode::Batch).
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchOptions {
     /// The maximum number of events that wait; further ones are dropped.
@@ -21,9 +21,9 @@ pub struct BatchOptions {
 /// A maximum rate of batches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throttle {
-    /// Batches per second; positive.
+    /// The average number of batches per second; positive.
     pub qps: f64,
-    /// Batches that may be sent without a pause after a time without any.
+    /// The maximum number of batches without a pause, after a time without batches.
     pub burst: u32,
 }
 

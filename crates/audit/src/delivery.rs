@@ -1,11 +1,11 @@
-//! `Mode` and `Delivery`: whether and for what a request waits.
+//! `Mode` and `Delivery`: whether a request waits until its events are written.
 
 use futures_util::future::{BoxFuture, join_all};
 
-/// When events are written.
+/// When events are written, as upstream's modes of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// By a task, together with other events: requests never wait. Events are dropped while too many wait.
+    /// By a background task, together with other events: requests never wait. Events are dropped while too many wait.
     Batch,
     /// Before the request continues.
     Blocking,
@@ -17,13 +17,14 @@ pub enum Mode {
 #[must_use = "a backend that blocks writes nothing otherwise"]
 pub struct Delivery(Vec<BoxFuture<'static, bool>>);
 
-/// A backend of mode [`Mode::BlockingStrict`] has not written an event.
+/// The error of an event that a backend of mode [`Mode::BlockingStrict`] has not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failed to store audit event")]
 pub struct NotWritten;
 
 impl Delivery {
-    /// Creates the delivery of these writes, whose results are false if the request is to be rejected.
+    /// Creates the delivery of these writes; `None` if there are none. A write returns false if the request is to be
+    /// rejected.
     pub(crate) fn new(writes: Vec<BoxFuture<'static, bool>>) -> Option<Self> {
         (!writes.is_empty()).then_some(Self(writes))
     }

@@ -19,7 +19,7 @@ pub(crate) const TYPE: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1
 /// An event of one stage of a request.
 #[derive(Debug, Clone)]
 pub struct Event<'a> {
-    /// How much it contains.
+    /// The level of the request.
     pub level: Level,
     /// The header `Audit-Id` of the response; the same for all stages.
     pub audit_id: &'a str,
@@ -31,25 +31,25 @@ pub struct Event<'a> {
     pub verb: &'a str,
     /// The authenticated user; empty if the authentication failed.
     pub user: &'a UserInfo,
-    /// The user that the request acts as, if another.
+    /// The impersonated user, if there is one.
     pub impersonated_user: Option<&'a UserInfo>,
-    /// The client and the proxies in between, the client first.
+    /// The addresses of the client and of the proxies before the server, the client first.
     pub source_ips: &'a [IpAddr],
     /// The header `User-Agent`.
     pub user_agent: &'a str,
-    /// The resource, if the request is about one.
+    /// The resource; `None` for other paths.
     pub object: Option<ObjectReference<'a>>,
-    /// `None` before there is a response.
+    /// The status of the response; `None` before the response.
     pub response: Option<ResponseStatus<'a>>,
-    /// From level Request on.
+    /// The object in the request; recorded at the levels Request and RequestResponse.
     pub request_object: Option<&'a Value>,
-    /// At level RequestResponse.
+    /// The object in the response; recorded at the level RequestResponse.
     pub response_object: Option<&'a Value>,
     /// When the request arrived.
     pub received: Timestamp,
     /// When the stage began.
     pub reached: Timestamp,
-    /// What authorization and admission have recorded.
+    /// The annotations that authorization and admission have recorded.
     pub annotations: &'a BTreeMap<String, String>,
 }
 

@@ -1,4 +1,4 @@
-//! The text of an event in the format `legacy`, as kube-apiserver's: the most important members on one line.
+//! The format `legacy` of an event, as in kube-apiserver: a line of text with the most important fields.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use crate::event::{Event, truncated};
 use watchet_api::UserInfo;
 
 impl Event<'_> {
-    /// Returns the text with a line break. Quoted texts have no control characters.
+    /// Returns the line with a line break. Quoting escapes control characters.
     pub(crate) fn legacy_line(&self) -> Bytes {
         let ip = self.source_ips.first().map(ToString::to_string);
         let groups = |user: &UserInfo| {

@@ -1,7 +1,7 @@
 //! Audit logging, as in kube-apiserver.
 //!
-//! A [`Policy`](policy::Policy) decides what is recorded about a request, and the [`Auditor`] writes its events to
-//! a log file, to a webhook, or to both:
+//! A [`Policy`](policy::Policy) selects what is recorded about a request, and the [`Auditor`] sends its events to a log
+//! file, to a webhook, or to both:
 //!
 //! ```
 //! use watchet_audit::policy::{Level, Policy, RequestAttributes};

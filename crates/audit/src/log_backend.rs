@@ -30,7 +30,7 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 pub enum LogFormat {
     /// An `Event` of `audit.k8s.io/v1`.
     Json,
-    /// kube-apiserver's older text with the most important members.
+    /// kube-apiserver's legacy format: a line of text with the most important fields.
     Legacy,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct LogBackend {
     batch: BatchOptions,
     queue: Queue,
     file: Mutex<LogFile>,
-    /// Locked while they are deleted or compressed. `None` for stdout and devices.
+    /// The rotated files; locked while they are deleted or compressed. `None` for stdout and devices.
     rotated: Option<Arc<Mutex<RotatedFiles>>>,
     failures: LogInterval,
     tasks: Tasks,
@@ -119,7 +119,7 @@ impl LogBackend {
         Some(write.boxed())
     }
 
-    /// Writes the events that wait, until the tasks stop; then writes the last ones.
+    /// Writes waiting events until the tasks stop, and then the last ones.
     pub(crate) async fn run(self: Arc<Self>) {
         self.spawn_clean_up();
         let stop = self.tasks.token();
@@ -176,7 +176,7 @@ impl LogBackend {
         }
     }
 
-    /// Deletes and compresses rotated files while the log is written; at the start, those that an earlier process left.
+    /// Starts a task that deletes and compresses rotated files; at the start, those of an earlier process.
     fn spawn_clean_up(self: &Arc<Self>) {
         let Some(rotated) = &self.rotated else {
             return;

@@ -10,22 +10,22 @@ use jiff::{SignedDuration, Timestamp};
 use crate::rotated_files::RotatedFiles;
 use crate::rotation::Rotation;
 
-/// Where lines are written.
+/// The file or stream to which lines are written.
 #[derive(Debug)]
 pub(crate) enum LogFile {
     Stdout,
     Rotated(RotatedFile),
 }
 
-/// An open file and what is known of it. A device or a pipe, such as `/dev/null`, is only written: it is never renamed, and
-/// nothing beside it is deleted or compressed.
+/// An open file and its size. A device or a pipe, such as `/dev/null`, is only written: it is never renamed, and no
+/// file beside it is deleted or compressed.
 #[derive(Debug)]
 pub(crate) struct RotatedFile {
     path: PathBuf,
     rotation: Rotation,
     /// `None` after a rotation that failed.
     file: Option<OpenFile>,
-    /// Of a regular file.
+    /// The size in bytes of a regular file.
     size: u64,
 }
 
@@ -61,7 +61,7 @@ impl LogFile {
         }))
     }
 
-    /// Returns true if the file can be rotated: it is a regular one.
+    /// Returns true if the file can be rotated, because it is a regular file.
     pub(crate) fn is_rotated(&self) -> bool {
         match self {
             Self::Stdout => false,
@@ -126,7 +126,7 @@ impl RotatedFile {
             time += SignedDuration::from_millis(1);
         }
         match std::fs::rename(&self.path, names.path(time)) {
-            // Someone has deleted the file or moved it away.
+            // Another program has deleted or moved the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }
@@ -136,8 +136,8 @@ impl RotatedFile {
     }
 }
 
-/// Opens a file to append to it, and returns its size. If its last line is incomplete, because a process ended while it
-/// wrote, that line is ended: it is lost, but not the next one.
+/// Opens a file to append to it, and returns its size. Appends a line break if the last line is incomplete, because a
+/// process ended while it wrote: that event is lost, but the next event has its own line.
 fn open(path: &Path) -> io::Result<(OpenFile, u64)> {
     let mut file = OpenOptions::new()
         .create(true)

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The bounds of a queue and of the batches that are taken from it.
+/// The limits of a queue and of its batches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueLimits {
     /// The maximum number of events that wait.
@@ -20,7 +20,7 @@ pub(crate) struct QueueLimits {
     pub(crate) batch_bytes: usize,
 }
 
-/// Events that wait. Any task adds some; one task takes them. A full queue rejects further events.
+/// A queue of events with many producers and one consumer. A full queue rejects further events.
 #[derive(Debug)]
 pub(crate) struct Queue {
     limits: QueueLimits,
@@ -34,11 +34,11 @@ struct QueuedEvents {
     events: VecDeque<Bytes>,
     /// The total size of `events`.
     bytes: usize,
-    /// The total size of the batches that were taken and not released.
+    /// The total size in bytes of the batches that were taken and not released.
     taken_bytes: usize,
 }
 
-/// Events that were taken from a queue.
+/// The events that [`Queue::take`] returns.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) events: Vec<Bytes>,
@@ -79,7 +79,8 @@ impl Queue {
         let _elapsed = tokio::time::timeout(wait, complete).await;
     }
 
-    /// Takes the oldest events; `None` if there are none. Their bytes count until [`Self::release`].
+    /// Removes and returns the oldest events; `None` if there are none. Their bytes count against the limit until
+    /// [`Self::release`].
     pub(crate) fn take(&self) -> Option<Batch> {
         let mut waiting = self.waiting.lock();
         let mut batch = Batch {
@@ -99,7 +100,7 @@ impl Queue {
         (!batch.events.is_empty()).then_some(batch)
     }
 
-    /// Makes the space of a batch of `bytes` available.
+    /// Stops counting a batch of `bytes` bytes against the limit.
     pub(crate) fn release(&self, bytes: usize) {
         self.waiting.lock().taken_bytes -= bytes;
     }

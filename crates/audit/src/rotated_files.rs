@@ -1,4 +1,4 @@
-//! `RotatedFiles`: the files that a log leaves behind. Their names are those of upstream's log library:
+//! `RotatedFiles`: the earlier files of a log. Their names are those of upstream's log library:
 //! `audit-2026-11-23T15-04-05.123.log` for `audit.log`, with `.gz` after it if the file is compressed.
 
 use std::fs::File;
@@ -11,19 +11,19 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::rotation::Rotation;
 
-/// What a compressed name ends with.
+/// The suffix of a compressed file.
 const GZIP: &str = ".gz";
 
-/// What the name of an incomplete compressed file ends with, beside its source.
+/// The suffix of a compressed file that is incomplete; its source still exists.
 const INCOMPLETE: &str = ".gz.tmp";
 
 /// The rotated files of one log.
 #[derive(Debug)]
 pub(crate) struct RotatedFiles {
     directory: PathBuf,
-    /// What is before the time in the names.
+    /// The part of the names before the time.
     stem: String,
-    /// What is after the time in the names.
+    /// The part of the names after the time.
     extension: String,
     rotation: Rotation,
 }
@@ -60,7 +60,7 @@ impl RotatedFiles {
     /// Deletes the files that are too many or too old, and compresses the others if that is configured.
     ///
     /// # Errors
-    /// The directory cannot be read, or a file not be deleted or compressed.
+    /// The directory cannot be read, or a file cannot be deleted or compressed.
     pub(crate) fn clean_up(&self) -> io::Result<()> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.directory)? {
@@ -69,7 +69,7 @@ impl RotatedFiles {
                 names.push(name);
             }
         }
-        // The names order by time, newest first.
+        // Sorts by time, newest first: the names contain it.
         names.sort_unstable_by(|a, b| b.cmp(a));
         let age = SignedDuration::from_hours(24 * i64::from(self.rotation.age_max));
         let oldest = format!("{}{}", self.stem, timestamp(Timestamp::now() - age));

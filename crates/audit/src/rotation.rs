@@ -1,6 +1,6 @@
-//! `Rotation`: the settings of rotation.
+//! `Rotation`: when a log file is rotated, and which rotated files are retained.
 
-/// When a file is rotated, and what becomes of rotated files.
+/// The size at which a file is rotated, and the limits of rotated files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rotation {
     /// The maximum size of a file in MiB; 0 is 100.

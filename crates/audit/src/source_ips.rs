@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 /// Returns the addresses in upstream's order: those of `X-Forwarded-For` (the client first), `X-Real-Ip` and the remote
-/// address, the last two unless they repeat the address before them. A header is what the client says: only the
-/// remote address is certain.
+/// address, the last two unless they repeat the address before them. Clients choose the headers: only the remote
+/// address is certain.
 pub fn source_ips(
     forwarded_for: Option<&str>,
     real_ip: Option<&str>,

@@ -10,14 +10,16 @@ pub const TRUNCATED: &str = "audit.k8s.io/truncated";
 /// The maximum sizes in bytes, as in upstream's options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncate {
-    /// Of an event. A larger one is written without its objects, or not at all.
+    /// The maximum size of an event. A larger event is recorded without its objects; if it is still too large, not at
+    /// all.
     pub event_bytes_max: usize,
-    /// Of a batch.
+    /// The maximum size of a batch.
     pub batch_bytes_max: usize,
 }
 
 impl Truncate {
-    /// Returns what to write of an event whose encoding is `line`; `None` if it is too large without its objects too.
+    /// Returns the line to record for an event whose encoding is `line`; `None` if it is too large even without its
+    /// objects.
     pub(crate) fn apply(&self, event: &Event<'_>, line: &Bytes) -> Option<Bytes> {
         if line.len() <= self.event_bytes_max {
             return Some(line.clone());

@@ -1,5 +1,5 @@
-//! The policy: which requests are recorded, at which level, and at which stages. The first rule that matches
-//! decides; a request that matches none is not recorded.
+//! The policy: selects the requests that are recorded, the level and the stages of their events. The first rule that
+//! matches a request applies; a request that matches no rule is not recorded.
 
 mod parse;
 mod rule;
@@ -14,9 +14,9 @@ pub use stage::{Level, Stage, Stages};
 /// An audit policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// At least one.
+    /// The rules in order, at least one.
     pub rules: Vec<PolicyRule>,
-    /// Stages without events, for all rules.
+    /// The stages without events, for all rules.
     pub omit_stages: Stages,
     /// Whether objects are recorded without `metadata.managedFields`, unless a rule overrides it.
     pub omit_managed_fields: bool,

@@ -1,4 +1,4 @@
-//! Reads a policy from YAML or JSON. Unlike upstream, which ignores them with a warning, unknown fields are errors.
+//! Reads a policy from YAML or JSON. Unknown fields are errors; upstream ignores them with a warning.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ use super::stage::{Level, Stage, Stages};
 
 const API_VERSION: &str = "audit.k8s.io/v1";
 
-/// A policy is invalid. The text names the member and its value.
+/// The error of an invalid policy. The message names the field and its value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidPolicy(String);
@@ -56,8 +56,8 @@ impl FromStr for Policy {
     /// Reads a policy.
     ///
     /// # Errors
-    /// The first problem: no YAML, another kind, an unknown field, level or stage, a rule that cannot match as
-    /// written, or no rule.
+    /// The first problem: the text is not YAML or has another kind, a field, level or stage is unknown, a rule can
+    /// match no request, or there is no rule.
     fn from_str(text: &str) -> Result<Self, InvalidPolicy> {
         let document: Document =
             serde_saphyr::from_str(text).map_err(|error| InvalidPolicy(error.to_string()))?;

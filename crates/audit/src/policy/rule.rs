@@ -1,15 +1,15 @@
-//! Rules of a policy and the requests that they match.
+//! The rules of a policy, and the attributes of requests that they match.
 
 use serde::Deserialize;
 
 use super::stage::{Level, Stages};
 use watchet_api::UserInfo;
 
-/// What a rule decides on: a request, with its authenticated user.
+/// The attributes of a request that rules match.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestAttributes<'a> {
-    /// `None` if the authentication failed. Such a request matches rules whatever users and groups they list, as
-    /// upstream.
+    /// The authenticated user; `None` if the authentication failed. Such a request matches rules with any users and
+    /// groups, as upstream.
     pub user: Option<&'a UserInfo>,
     /// The verb on a resource, or the method in lower case.
     pub verb: &'a str,
@@ -22,17 +22,17 @@ pub struct RequestAttributes<'a> {
 /// The resource of a request; absent parts are empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ResourceAttributes<'a> {
-    /// Empty for the core group.
+    /// The API group; empty for the core group.
     pub group: &'a str,
-    /// `v1`
+    /// The version, such as `v1`.
     pub version: &'a str,
-    /// Plural.
+    /// The plural name.
     pub resource: &'a str,
-    /// `status`
+    /// The subresource, such as `status`; empty for the object itself.
     pub subresource: &'a str,
-    /// Empty for cluster-scoped resources and requests across namespaces.
+    /// The namespace; empty for cluster-scoped resources and requests across namespaces.
     pub namespace: &'a str,
-    /// Empty for collections.
+    /// The name of the object; empty for collections.
     pub name: &'a str,
 }
 
@@ -40,7 +40,7 @@ pub struct ResourceAttributes<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GroupResources {
-    /// Empty for the core group.
+    /// The API group; empty for the core group.
     pub group: String,
     /// `pods`, `pods/log`, `pods/*`, `*/scale` or `*`; empty for all.
     pub resources: Vec<String>,
@@ -63,7 +63,7 @@ pub struct PolicyRule {
     pub resources: Vec<GroupResources>,
     /// Namespaces; `""` matches requests without one.
     pub namespaces: Vec<String>,
-    /// Paths; a `*` at the end matches every path that begins so.
+    /// Paths; with a `*` at the end, every path that begins with the rest.
     pub non_resource_urls: Vec<String>,
     /// Stages without events, in addition to the policy's.
     pub omit_stages: Stages,

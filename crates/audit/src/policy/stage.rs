@@ -5,7 +5,7 @@ use std::fmt;
 /// How much an event contains, in increasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// There is no event.
+    /// No event.
     None,
     /// The user, the verb and the resource, without objects.
     Metadata,
@@ -35,7 +35,7 @@ impl Level {
     }
 }
 
-/// When in a request an event is generated.
+/// The point of a request at which an event is generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// The request has arrived.

@@ -1,4 +1,4 @@
-//! `ShutdownDeadline`: when the posts of the last events end.
+//! `ShutdownDeadline`: the time at which the posts of the last events are aborted.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The time for the last events after the stop: less than the server waits for its tasks.
+/// The time for the last events after the stop: less than the time for which the server waits for its tasks.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(8);
 
 /// A time after the cancellation of a token.

@@ -1,5 +1,5 @@
-//! `WebhookBackend`: posts batches of events to an HTTPS server, as an `EventList` of `audit.k8s.io/v1`. A failed post is
-//! repeated with increasing delays, as upstream; then the events of the batch are dropped.
+//! `WebhookBackend`: posts batches of events to a webhook, as an `EventList` of `audit.k8s.io/v1`. It retries a failed
+//! post with increasing delays, as upstream, and then drops the events of the batch.
 
 mod deadline;
 mod event_list;
@@ -22,7 +22,7 @@ use watchet_client::RestClient;
 use watchet_metrics::{LogInterval, Metrics};
 use watchet_tasks::Tasks;
 
-/// How often a batch is posted until it is dropped, as upstream.
+/// The maximum number of posts of a batch, after which it is dropped, as upstream.
 const ATTEMPTS_MAX: u32 = 5;
 
 /// The factor between two delays, as upstream.
@@ -34,7 +34,7 @@ const BACKOFF_JITTER: f64 = 0.2;
 /// The maximum delay during the shutdown.
 const SHUTDOWN_BACKOFF_MAX: Duration = Duration::from_millis(500);
 
-/// The maximum number of batches that are posted or wait to be posted again. Upstream has no maximum.
+/// The maximum number of batches that are being posted or wait for a retry. Upstream has no maximum.
 const IN_FLIGHT_MAX: usize = 16;
 
 /// The maximum total size of events in bytes, waiting and in flight.
@@ -48,7 +48,7 @@ const BATCH_BYTES_MAX: usize = 10 << 20;
 pub struct WebhookOptions {
     /// When events are sent.
     pub mode: Mode,
-    /// The delay before a failed post is repeated for the first time.
+    /// The delay before the first retry of a failed post.
     pub initial_backoff: Duration,
     /// The batches, in mode [`Mode::Batch`].
     pub batch: BatchOptions,
@@ -118,7 +118,7 @@ impl WebhookBackend {
         Some(async move { backend.deliver(&[event]).await || !is_strict }.boxed())
     }
 
-    /// Posts the events that wait, until the tasks stop; then posts the last ones.
+    /// Posts waiting events until the tasks stop, and then the last ones.
     pub(crate) async fn run(self: Arc<Self>) {
         let stop = self.tasks.token();
         let mut rate = BatchRate::new(self.options.batch.throttle);
@@ -148,7 +148,7 @@ impl WebhookBackend {
         true
     }
 
-    /// Posts events until that succeeds, or drops them. Returns false, after a log message, if they were dropped.
+    /// Posts events, with retries. Returns false, after a log message, if the events were dropped.
     async fn deliver(&self, events: &[Bytes]) -> bool {
         let attempts = self.attempts(event_list::encode(events));
         let error = tokio::select! {
@@ -182,7 +182,7 @@ impl WebhookBackend {
             let Err(error) = self.client.post(body.clone()).await else {
                 return Ok(());
             };
-            // At the shutdown the deadline ends the attempts.
+            // During shutdown the deadline ends the attempts.
             if attempt >= ATTEMPTS_MAX && !stop.is_cancelled() {
                 return Err(error.to_string());
             }
@@ -197,13 +197,13 @@ impl WebhookBackend {
     }
 }
 
-/// Waits for `backoff` and a random part; shorter during the shutdown.
+/// Waits for `backoff` and a random part of it; during shutdown, at most [`SHUTDOWN_BACKOFF_MAX`].
 async fn pause(stop: &CancellationToken, backoff: Duration) {
     let jittered = backoff.mul_f64(1.0 + BACKOFF_JITTER * fastrand::f64());
     if stop.is_cancelled() {
         tokio::time::sleep(jittered.min(SHUTDOWN_BACKOFF_MAX)).await;
     } else {
-        // The shutdown causes the next attempt.
+        // A shutdown ends the pause: the next attempt follows immediately.
         let _stopped = stop.run_until_cancelled(tokio::time::sleep(jittered)).await;
     }
 }
