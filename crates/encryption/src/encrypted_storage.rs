@@ -16,12 +16,12 @@ use watchet_storage::{
 use crate::encryption::Encryption;
 use crate::transformer::{TransformError, Transformer};
 
-/// How many bytes a list decrypts before other tasks of its thread run.
+/// The number of bytes that a list decrypts before it yields to other tasks.
 const BYTES_BETWEEN_YIELDS: usize = 1 << 20;
 
-/// A storage of one resource. A value that cannot be decrypted is returned as it is stored: its reader reports that it
-/// is no object, and it can be deleted like every value that cannot be read. If it could be decrypted later, the request
-/// fails instead.
+/// A storage of one resource that encrypts its values. A value that cannot be decrypted is returned as it is stored:
+/// the reader of the value reports that it is not an object, and it can be deleted as any unreadable value. If a later
+/// attempt may succeed, because a KMS plugin does not respond, the request fails instead.
 #[derive(Debug, Clone)]
 pub struct EncryptedStorage {
     encryption: Arc<Encryption>,
@@ -45,7 +45,7 @@ impl Undecryptable {
         self.count += 1;
     }
 
-    /// Logs the first of them, because there can be very many.
+    /// Logs the first value and their number, because there can be very many.
     fn log(self) {
         if let Some((key, error)) = self.first {
             tracing::error!(%key, %error, count = self.count, "cannot decrypt stored values");
@@ -79,10 +79,11 @@ impl EncryptedStorage {
         self.encryption.transformer(&self.group, &self.resource)
     }
 
-    /// Replaces `value`, which is stored at `key`, by its plaintext. Returns true if the value is stale.
+    /// Replaces `value`, which is stored at `key`, by its plaintext. Returns true if the value is stale: another key
+    /// encrypts now. A value that cannot be decrypted is unchanged, and added to `failed`.
     ///
     /// # Errors
-    /// The value may be decrypted later. If it cannot be decrypted it is unchanged, and added to `failed`.
+    /// The value cannot be decrypted now, but a later attempt may succeed.
     async fn decrypt(
         &self,
         transformer: &Transformer,

@@ -26,7 +26,7 @@ const FAILED_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// The encryption of the values of a server.
 #[derive(Debug)]
 pub struct Encryption {
-    /// What etcd's keys begin with: a part of the associated data of values.
+    /// The prefix of the keys in etcd, a part of the associated data of values.
     key_prefix: String,
     active: ArcSwap<Active>,
     metrics: Arc<Metrics>,
@@ -42,10 +42,10 @@ struct Active {
     kms: Vec<Arc<KmsProvider>>,
 }
 
-/// A configuration cannot take effect.
+/// The error of a configuration that cannot take effect.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ActivationError {
-    /// A provider cannot be made of its configuration.
+    /// A provider cannot be created from its configuration.
     #[error("{0}")]
     Invalid(String),
     /// The KMS plugins are not healthy; a later attempt may succeed.
@@ -54,11 +54,11 @@ pub enum ActivationError {
 }
 
 impl Encryption {
-    /// Returns the encryption with `configuration`. `key_prefix` is what the store's keys begin with: values of a
+    /// Returns the encryption with `configuration`. `key_prefix` is the prefix of the keys in the store: values of a
     /// server with another prefix cannot be decrypted. Must be called within a tokio runtime.
     ///
-    /// Requests the status of the KMS plugins. If they do not respond, the request is repeated by [`Self::maintain`];
-    /// until then values that they encrypted cannot be read or written.
+    /// Requests the status of the KMS plugins. If a plugin does not respond, [`Self::maintain`] repeats the request;
+    /// until it succeeds, values of that provider cannot be decrypted or encrypted.
     ///
     /// # Errors
     /// [`ActivationError::Invalid`]
@@ -77,7 +77,7 @@ impl Encryption {
         }))
     }
 
-    /// Replaces the configuration. Reads and writes that began before finish with the previous one.
+    /// Replaces the configuration. Reads and writes in progress finish with the previous configuration.
     ///
     /// # Errors
     /// The previous configuration stays in effect if the new one is invalid or its KMS plugins are not healthy.
@@ -91,10 +91,10 @@ impl Encryption {
         Ok(())
     }
 
-    /// Returns why values may not be readable or writable: a KMS plugin is not healthy.
+    /// Checks that all KMS plugins were healthy at their last status request.
     ///
     /// # Errors
-    /// The plugins with their problems.
+    /// The plugins that were not, with their problems.
     pub fn health(&self) -> Result<(), String> {
         self.active.load().health()
     }
@@ -107,7 +107,8 @@ impl Encryption {
         false
     }
 
-    /// Asks the KMS plugins for their status from time to time until `cancel`, which rotates data encryption keys.
+    /// Requests the status of the KMS plugins every minute, or every 10 seconds while one is not healthy, until
+    /// `cancel`. A new key ID in a status rotates the data encryption key.
     #[cfg(feature = "kms")]
     pub async fn maintain(&self, cancel: CancellationToken) {
         let mut was_healthy = true;
@@ -128,7 +129,7 @@ impl Encryption {
                 () = cancel.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
             }
-            // A failure is the health of its provider.
+            // The health of the provider has the failure.
             let _ = self.active.load_full().probe().await;
         }
     }
@@ -198,7 +199,7 @@ impl Active {
 
     #[cfg(feature = "kms")]
     async fn probe(&self) -> Result<(), String> {
-        // The results are read below, with the names of the plugins.
+        // health() has the results, with the names of the plugins.
         let _ = join_all(self.kms.iter().map(|kms| kms.probe())).await;
         self.health()
     }

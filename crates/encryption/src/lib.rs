@@ -1,9 +1,8 @@
-//! Encryption at rest, as in kube-apiserver: values are encrypted before they are stored, and decrypted after they were
-//! read. The formats are upstream's, so that kube-apiserver can read what this crate writes, and the reverse.
+//! Encryption at rest, as in kube-apiserver: encrypts values before they are stored, and decrypts them after they are
+//! read. The formats are upstream's, so kube-apiserver decrypts what this crate encrypts, and the reverse.
 //!
-//! An [`EncryptionConfiguration`] says which resources are encrypted and with which providers: AES-CBC, AES-GCM,
-//! secretbox, or a KMS plugin. [`Encryption`] is a configuration in effect, and [`EncryptedStorage`] a storage that
-//! encrypts with it:
+//! An [`EncryptionConfiguration`] has the encrypted resources and their providers: AES-CBC, AES-GCM, secretbox, or a
+//! KMS plugin. [`Encryption`] is the configuration in effect, and [`EncryptedStorage`] a storage that encrypts with it:
 //!
 //! ```
 //! use std::time::Duration;

@@ -12,7 +12,7 @@ use crate::kms::{KmsError, KmsProvider};
 
 /// Encrypts and decrypts with one key, or with a KMS provider.
 pub(crate) struct Provider {
-    /// The beginning of the values that it encrypts.
+    /// The prefix of the values that it encrypts.
     prefix: Vec<u8>,
     /// The prefix without the name of a key, for metrics.
     label: Arc<str>,
@@ -34,7 +34,7 @@ pub(crate) struct Transformer(pub(crate) Vec<Arc<Provider>>);
 pub(crate) struct Decrypted {
     /// `None` if the stored value is not encrypted.
     pub(crate) value: Option<Vec<u8>>,
-    /// True if another provider or key encrypts now.
+    /// True if another provider or key encrypts values now.
     pub(crate) is_stale: bool,
     /// The provider, for metrics.
     pub(crate) provider: Arc<str>,
@@ -48,7 +48,7 @@ pub(crate) struct Encrypted {
     pub(crate) provider: Arc<str>,
 }
 
-/// Why a value cannot be encrypted or decrypted.
+/// The error of a value that cannot be encrypted or decrypted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransformError {
     #[error("it is encrypted, and no provider of the EncryptionConfiguration has its prefix {0:?}")]
@@ -65,7 +65,7 @@ pub(crate) enum TransformError {
 }
 
 impl TransformError {
-    /// Returns true if a later attempt may succeed without a change of the configuration or of the value.
+    /// Returns true if a later attempt may succeed although neither the configuration nor the value changes.
     pub(crate) fn is_temporary(&self) -> bool {
         match self {
             #[cfg(feature = "kms")]
@@ -82,7 +82,7 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// The providers that a configured one consists of: one for each key.
+/// Returns the providers of a configured provider: one for each key.
 pub(crate) fn providers(
     configuration: &ProviderConfiguration,
     #[cfg(feature = "kms")] kms: impl Fn(&str) -> Option<Arc<KmsProvider>>,
@@ -118,7 +118,7 @@ pub(crate) fn providers(
             });
             Ok(provider.into_iter().collect())
         }
-        // Refused when the configuration was read.
+        // The validation of the configuration rejects this.
         #[cfg(not(feature = "kms"))]
         ProviderConfiguration::Kms(_) => Ok(Vec::new()),
         ProviderConfiguration::Identity => Ok(vec![Arc::new(Provider {
@@ -130,7 +130,7 @@ pub(crate) fn providers(
 }
 
 impl Provider {
-    /// Returns what it decrypts; `None` if the value is not encrypted with it.
+    /// Returns the value without the prefix; `None` if this provider has not encrypted it.
     fn own<'a>(&self, stored: &'a [u8]) -> Option<&'a [u8]> {
         match self.kind {
             Kind::Identity => encryption_prefix(stored).is_none().then_some(stored),

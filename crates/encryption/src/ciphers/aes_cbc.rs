@@ -1,5 +1,6 @@
 //! AES-CBC with PKCS#7 padding: 16 bytes of initialization vector, then the ciphertext. It is not authenticated, so a
-//! writer of the store can change values without notice; upstream advises against it for new data.
+//! program that can write to the store can change values without being detected; upstream advises against it for new
+//! data.
 
 use aws_lc_rs::cipher::{
     AES_128, AES_192, AES_256, DecryptionContext, EncryptionContext, PaddedBlockDecryptingKey,

@@ -1,5 +1,5 @@
-//! AES-GCM with a key of its own for each value: 32 random bytes, and the value encrypted with the key that HKDF expands
-//! from a seed and these bytes. As no key encrypts two values, nonces need not be unique.
+//! AES-GCM with a different key for each value: 32 random bytes, then the value, encrypted with the key that HKDF
+//! expands from a seed and these bytes. No key encrypts two values, so nonces need not be unique.
 
 #![cfg(feature = "kms")]
 

@@ -1,5 +1,5 @@
-//! The ciphers of the providers `aescbc`, `aesgcm` and `secretbox`, and the one of data keys of a KMS. The formats are
-//! those of kube-apiserver (`k8s.io/apiserver/pkg/storage/value/encrypt`).
+//! The ciphers of the providers `aescbc`, `aesgcm` and `secretbox`, and of the data encryption keys of `kms`. The
+//! formats are those of kube-apiserver (`k8s.io/apiserver/pkg/storage/value/encrypt`).
 
 mod aes_cbc;
 mod aes_gcm;
@@ -12,7 +12,7 @@ pub(crate) use aes_gcm::AesGcm;
 pub(crate) use derived_key::{DerivedKeyAesGcm, SEED_BYTES};
 pub(crate) use secretbox::Secretbox;
 
-/// A value cannot be encrypted or decrypted. The texts do not depend on the plaintext.
+/// The error of an encryption or decryption. The messages do not depend on the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CipherError {
     #[error("the key has {0} bytes")]
@@ -29,14 +29,14 @@ pub(crate) enum CipherError {
 
 /// A cipher with a key.
 pub(crate) trait Cipher: Send + Sync {
-    /// Encrypts `plaintext`. `context` is the storage key, without which an authenticated cipher does not decrypt.
+    /// Encrypts `plaintext`. `context` is the storage key, which a cipher with associated data authenticates.
     fn encrypt(&self, plaintext: &[u8], context: &[u8]) -> Result<Vec<u8>, CipherError>;
 
     /// Decrypts `ciphertext`, which was encrypted with the same `context`.
     fn decrypt(&self, ciphertext: &[u8], context: &[u8]) -> Result<Vec<u8>, CipherError>;
 }
 
-/// Returns random bytes of the system.
+/// Returns random bytes from the operating system.
 pub(crate) fn random<const LENGTH: usize>() -> Result<[u8; LENGTH], CipherError> {
     let mut bytes = [0; LENGTH];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| CipherError::NoRandomness)?;

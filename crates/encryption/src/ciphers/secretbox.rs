@@ -1,5 +1,5 @@
 //! NaCl's secretbox (XSalsa20 and Poly1305): 24 bytes of random nonce, 16 bytes of tag, the ciphertext. The storage key
-//! is not authenticated, so a writer of the store can exchange two values without notice.
+//! is not authenticated, so a program that can write to the store can swap two values without being detected.
 
 use crypto_secretbox::aead::Aead as _;
 use crypto_secretbox::{KeyInit as _, Nonce, XSalsa20Poly1305};

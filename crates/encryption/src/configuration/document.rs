@@ -1,4 +1,4 @@
-//! The members of a configuration, as they are written.
+//! The fields of an `EncryptionConfiguration`, not validated.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use watchet_api::parse_go_duration;
 
 const KMS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A configuration is invalid. The text names each field and its problem; it contains no keys.
+/// The error of an invalid configuration. The message names each field and its problem; it contains no keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidConfiguration(pub(super) String);

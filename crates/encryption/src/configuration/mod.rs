@@ -1,4 +1,4 @@
-//! `EncryptionConfiguration` (`apiserver.config.k8s.io/v1`): which resources are encrypted, and with which providers.
+//! `EncryptionConfiguration` (`apiserver.config.k8s.io/v1`): the encrypted resources and their providers.
 
 mod document;
 mod parse;

@@ -17,7 +17,7 @@ impl FromStr for EncryptionConfiguration {
     /// Reads a configuration.
     ///
     /// # Errors
-    /// It is not YAML, it is of another kind, it has an unknown field, or all problems of its fields.
+    /// The text is not YAML, has another kind or an unknown field; or all problems of its fields.
     fn from_str(text: &str) -> Result<Self, InvalidConfiguration> {
         let options = serde_saphyr::options! { with_snippet: false };
         let document: Document = serde_saphyr::from_str_with_options(text, options)

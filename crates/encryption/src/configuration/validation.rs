@@ -8,7 +8,7 @@ use super::document::{Document, GivenKey, InvalidConfiguration, Keys, Kms, Provi
 
 const AES_KEY_BYTES: &[usize] = &[16, 24, 32];
 const SECRETBOX_KEY_BYTES: &[usize] = &[32];
-/// What upstream shows instead of a key.
+/// The text that upstream's messages have instead of a key.
 const REDACTED: &str = "REDACTED";
 
 /// The problems of a document.
@@ -68,7 +68,7 @@ pub(super) fn validate(document: &Document) -> Result<(), InvalidConfiguration> 
     }
 }
 
-/// Reports resources of one rule that are named twice or by an earlier wildcard.
+/// Adds errors for resources that one rule names twice, or that an earlier wildcard of it includes.
 fn check_overlap(path: &str, names: &[String], problems: &mut Problems) {
     let all: Vec<_> = names
         .iter()
@@ -265,7 +265,7 @@ fn check_kms(path: &str, kms: &Kms, names: &[&str], problems: &mut Problems) {
     }
 }
 
-/// Reports resources for which an earlier rule with a wildcard decides.
+/// Adds errors for resources to which an earlier rule with a wildcard applies.
 fn check_masked(document: &Document, problems: &mut Problems) {
     let mut earlier: Vec<GroupResource> = Vec::new();
     for (index, rule) in document.resources.iter().enumerate() {

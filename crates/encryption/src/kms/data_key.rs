@@ -13,8 +13,8 @@ use super::KmsError;
 use super::encrypted_object::{AES_GCM_KEY, EncryptedObject, HKDF_SHA256_XNONCE_AES_GCM_SEED};
 use crate::ciphers::{AesGcm, Cipher, CipherError, DerivedKeyAesGcm};
 
-/// How long an unused key stays in the cache, as upstream. There are about as many keys as the stored values were
-/// written by different server processes and with different keys of the plugin.
+/// The time for which the cache retains an unused key, as upstream. There is about one key for each server process that
+/// wrote stored values and each key of the plugin.
 const UNUSED_MAX: Duration = Duration::from_hours(24);
 
 /// A data encryption key: a key or a seed.
@@ -44,7 +44,7 @@ impl std::ops::Deref for DataKey {
     }
 }
 
-/// What identifies an encrypted key.
+/// The identity of an encrypted key in the cache.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct DataKeyId {
     source_type: i32,
@@ -71,7 +71,7 @@ pub(super) struct DataKeyCache(Mutex<HashMap<DataKeyId, Entry>>);
 enum Entry {
     /// A key, and the time of its last use.
     Loaded(DataKey, Instant),
-    /// Reads wait for it. It is dropped, and dead here, when all have stopped waiting.
+    /// The call for which reads wait. It is dropped when no read waits any more.
     Loading(WeakShared<Load>),
 }
 
@@ -82,7 +82,7 @@ impl DataKeyCache {
     /// Returns a key, which `load` decrypts if it is not in the cache.
     ///
     /// # Errors
-    /// Those of `load`, which the next call repeats.
+    /// The error of `load`; the next call loads again.
     pub(super) async fn get(
         &self,
         id: DataKeyId,
@@ -114,7 +114,7 @@ impl DataKeyCache {
         loaded
     }
 
-    /// Adds a key, and deletes those that were not used for long.
+    /// Adds a key, and deletes those that have been unused for too long.
     pub(super) fn insert(&self, id: DataKeyId, key: DataKey) {
         let mut keys = self.0.lock();
         keys.retain(|_, entry| match entry {

@@ -8,9 +8,9 @@ const TEXT_BYTES_MAX: usize = 1024;
 /// The maximum length of all annotations, in bytes.
 const ANNOTATIONS_BYTES_MAX: usize = 32 * 1024;
 
-/// The data encryption key is an AES key, and the value is AES-GCM. Older servers wrote it.
+/// The source type of values that older servers wrote: the data encryption key is an AES key, the value is AES-GCM.
 pub(super) const AES_GCM_KEY: i32 = 0;
-/// The data encryption key is a seed, and the value is AES-GCM with a derived key.
+/// The source type of new values: the data encryption key is a seed, the value is AES-GCM with a derived key.
 pub(super) const HKDF_SHA256_XNONCE_AES_GCM_SEED: i32 = 1;
 
 /// A stored value.
@@ -24,7 +24,7 @@ pub(super) struct EncryptedObject {
     /// The encrypted data encryption key or seed.
     #[prost(bytes = "vec", tag = "3")]
     pub(super) encrypted_dek_source: Vec<u8>,
-    /// The plugin needs them to decrypt.
+    /// The annotations, which the plugin needs to decrypt the key.
     #[prost(btree_map = "string, bytes", tag = "4")]
     pub(super) annotations: BTreeMap<String, Vec<u8>>,
     /// [`AES_GCM_KEY`] or [`HKDF_SHA256_XNONCE_AES_GCM_SEED`].

@@ -70,7 +70,7 @@ pub(super) struct EncryptResponse {
     pub(super) annotations: BTreeMap<String, Vec<u8>>,
 }
 
-/// A connection to a plugin, made at the first call and again after it has failed.
+/// A connection to a plugin, opened at the first call and again after a failure.
 #[derive(Debug)]
 pub(super) struct Plugin {
     provider: String,

@@ -1,4 +1,4 @@
-//! `KmsProvider`: encrypts with a seed that the plugin has encrypted, and decrypts seeds with the plugin.
+//! `KmsProvider`: encrypts values with keys derived from a seed, and has the plugin encrypt and decrypt seeds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use super::plugin::{DecryptRequest, EncryptRequest, Plugin, StatusResponse};
 use crate::ciphers::{SEED_BYTES, random};
 use crate::configuration::KmsConfiguration;
 
-/// How long after its last success a status allows writes, as upstream: a plugin that does not respond may have
-/// rotated its key.
+/// The time after a successful status request for which writes are allowed, as upstream: a plugin that does not respond
+/// may have rotated its key.
 const WRITES_ALLOWED_FOR: Duration = Duration::from_mins(3);
 
 /// A KMS provider.
@@ -37,13 +37,13 @@ pub(crate) struct KmsProvider {
     metrics: Arc<KmsMetrics>,
 }
 
-/// What writes encrypt with.
+/// The seed with which writes encrypt.
 #[derive(Clone)]
 struct Seed {
     key: DataKey,
     /// The stored form of a value, without the value.
     envelope: EncryptedObject,
-    /// Writes fail after this time, unless the plugin confirms the key before.
+    /// The time after which writes fail, unless the plugin confirms the key before.
     valid_until: Instant,
 }
 
@@ -87,7 +87,7 @@ impl KmsProvider {
         self.health.lock().clone()
     }
 
-    /// Asks the plugin for its status, and lets it encrypt a new seed if its key has changed.
+    /// Requests the status of the plugin, and has it encrypt a new seed if its key has changed.
     ///
     /// # Errors
     /// The plugin cannot be reached, or reports that it is not healthy. Values that were encrypted with a cached seed
@@ -202,7 +202,7 @@ impl KmsProvider {
             .map_err(|error| invalid(error.to_string()))?;
         self.metrics.key_used(self.key(&object.key_id), false);
         let seed = self.seed.load();
-        // If the plugin has not responded yet, its key is not known: the value is not written again for that.
+        // Until the plugin has responded, its current key is unknown, and no value counts as stale.
         let is_stale = seed.as_ref().is_some_and(|seed| {
             seed.envelope.key_id != object.key_id
                 || seed.envelope.encrypted_dek_source_type != object.encrypted_dek_source_type
