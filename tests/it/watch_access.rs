@@ -37,7 +37,7 @@ async fn wait_until_allowed(wire: &mut Wire, headers: &[(&str, &str)]) {
         .expect("the binding takes effect");
 }
 
-/// Fails with kube-apiserver, where the watch goes on until it times out.
+/// Fails with kube-apiserver, where the watch continues until it times out.
 #[tokio::test]
 async fn watch_ends_when_its_role_binding_is_deleted() {
     let server = Server::start(&[]).await;

@@ -22,9 +22,9 @@ pub enum Decision {
     NoOpinion(Cow<'static, str>),
     /// The authorizer cannot decide, for example because its webhook does not respond.
     Failed {
-        /// Whether the request is denied; otherwise it is allowed if another authorizer allows it.
+        /// True if the request is denied; otherwise other authorizers decide.
         is_denied: bool,
-        /// Why it cannot decide.
+        /// The reason why it cannot decide.
         error: Cow<'static, str>,
     },
 }
@@ -74,7 +74,7 @@ pub struct SubjectRules {
     pub non_resource_rules: Vec<NonResourceRule>,
     /// True if the user may have further permissions.
     pub incomplete: bool,
-    /// Why the rules are incomplete.
+    /// The reason why the rules are incomplete.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub evaluation_error: String,
 }

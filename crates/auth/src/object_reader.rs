@@ -1,4 +1,4 @@
-//! Access to the objects that service account tokens refer to. The registry implements it.
+//! `ObjectReader`: reads the objects that service account tokens are bound to. The registry implements it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use watchet_api::Object;
 
-/// How new the returned object must be.
+/// The required freshness of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
     /// The object may come from a cache that is behind storage.
@@ -15,7 +15,7 @@ pub enum Freshness {
     Latest,
 }
 
-/// Why an object cannot be read.
+/// The error of a read of an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectReadError {
     /// The object does not exist.

@@ -1,8 +1,8 @@
-//! Why a bearer token is invalid.
+//! `InvalidToken`: the reason why a bearer token is invalid.
 
 use std::fmt;
 
-/// Why a token is invalid. A TokenReview reports it; the client of a request gets a plain 401.
+/// The reason why a token is invalid. A TokenReview returns it; the client of a request gets a 401 without it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidToken {
     /// No accepted key has signed it, or its issuer is not accepted.

@@ -19,7 +19,7 @@ pub(crate) struct DemandMeter {
     max: f64,
 }
 
-/// What a [`DemandMeter`] has observed.
+/// The observations of a [`DemandMeter`] during a period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Observed {
     pub(crate) max: f64,

@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct RetryAfter {
     seconds: u16,
-    /// When the interval was doubled.
+    /// The time at which the interval was last doubled.
     doubled: Option<Instant>,
     /// The start of each second with rejections, and their number; the newest last.
     rejected: VecDeque<(Instant, u32)>,

@@ -103,10 +103,10 @@ pub(in crate::server) struct Flags {
     pub oidc_signing_algs: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION, help = "PEM file with the CAs of --oidc-issuer-url [default: those of the system]")]
     pub oidc_ca_file: SettingValue,
-    /// Kubeconfig of a webhook that reviews the bearer tokens that are otherwise rejected
+    /// Kubeconfig of a webhook that reviews the bearer tokens that no other authenticator accepts
     #[arg(long, value_name = "FILE", help_heading = AUTHENTICATION)]
     pub authentication_token_webhook_config_file: SettingValue,
-    /// How long a response of the token webhook is valid; 0 is not at all
+    /// Time for which a response of the token webhook is cached; 0 disables the cache
     #[arg(long, value_name = "DURATION", default_value = "2m0s", help_heading = AUTHENTICATION)]
     pub authentication_token_webhook_cache_ttl: SettingValue,
     /// Version of the TokenReview for the webhook: `v1` or `v1beta1`
@@ -149,9 +149,10 @@ pub(in crate::server) struct Flags {
     pub service_account_extend_token_expiration: SettingValue,
     #[arg(long, value_name = "NAME,...", action = ArgAction::Append, help_heading = AUTHENTICATION, help = "Accepted audiences of service account tokens [default: --service-account-issuer]")]
     pub api_audiences: SettingValue,
-    /// Authorization modes, asked in their order until one allows: `RBAC` (roles and bindings, as in kube-apiserver;
-    /// the written kubeconfig is allowed everything), `Node` (kubelets, with `RBAC` after it), `Webhook` (see
-    /// --authorization-webhook-config-file), `AlwaysAllow` (every authenticated user may do everything) or `AlwaysDeny`
+    /// Authorization modes, consulted in order until one allows or denies the request: `RBAC` (roles and bindings, as
+    /// in kube-apiserver), `Node` (kubelets, with `RBAC` after it), `Webhook` (see
+    /// --authorization-webhook-config-file), `AlwaysAllow` (every authenticated user may do everything) or
+    /// `AlwaysDeny`; system:masters may always do everything
     #[arg(long, value_name = "MODE,...", default_value = "RBAC", action = ArgAction::Append, help_heading = AUTHORIZATION)]
     pub authorization_mode: SettingValue,
     /// AuthorizationConfiguration (apiserver.config.k8s.io/v1) in YAML or JSON: the authorizers in their order, with any
@@ -165,13 +166,13 @@ pub(in crate::server) struct Flags {
     /// Version of the SubjectAccessReview for the webhook: `v1` or `v1beta1`
     #[arg(long, value_name = "VERSION", default_value = "v1beta1", help_heading = AUTHORIZATION)]
     pub authorization_webhook_version: SettingValue,
-    /// How long a response of the webhook that allows a request is valid; 0 is not at all
+    /// Time for which a response of the webhook that allows a request is cached; 0 disables the cache
     #[arg(long, value_name = "DURATION", default_value = "5m0s", help_heading = AUTHORIZATION)]
     pub authorization_webhook_cache_authorized_ttl: SettingValue,
-    /// How long any other response of the webhook is valid; 0 is not at all
+    /// Time for which any other response of the webhook is cached; 0 disables the cache
     #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = AUTHORIZATION)]
     pub authorization_webhook_cache_unauthorized_ttl: SettingValue,
-    /// Policy (audit.k8s.io/v1) in YAML or JSON: which requests are recorded in the audit log, and what of them
+    /// Policy (audit.k8s.io/v1) in YAML or JSON: selects the requests that are recorded, and the level of their events
     #[arg(long, value_name = "FILE", help_heading = AUDIT)]
     pub audit_policy_file: SettingValue,
     /// File of the audit log, one JSON event per line; `-` is stdout; needs --audit-policy-file
@@ -196,8 +197,8 @@ pub(in crate::server) struct Flags {
     #[arg(long, value_name = "VERSION", default_value = "audit.k8s.io/v1", help_heading = AUDIT)]
     pub audit_log_version: SettingValue,
     /// When events are written to the log: `batch` (together, see --audit-log-batch-max-wait; events are dropped and
-    /// counted if too many wait), `blocking` (before the request continues) or `blocking-strict` (a request is also rejected if the
-    /// event of its arrival cannot be written)
+    /// counted if too many wait), `blocking` (before the request continues) or `blocking-strict` (a request is also
+    /// rejected if its event `RequestReceived` cannot be written)
     #[arg(long, value_name = "MODE", default_value = "batch", help_heading = AUDIT)]
     pub audit_log_mode: SettingValue,
     /// Maximum number of events that wait for the log; further ones are dropped and counted; only with mode `batch`
@@ -233,7 +234,7 @@ pub(in crate::server) struct Flags {
     /// --audit-policy-file
     #[arg(long, value_name = "FILE", help_heading = AUDIT)]
     pub audit_webhook_config_file: SettingValue,
-    /// Time after which a failed request to the webhook is repeated; each further time is 1.5 times as long; after the
+    /// Delay before a failed request to the webhook is retried; each further delay is 1.5 times as long; after the
     /// fifth failure the events are dropped and counted
     #[arg(long, value_name = "DURATION", default_value = "10s", help_heading = AUDIT)]
     pub audit_webhook_initial_backoff: SettingValue,

@@ -22,10 +22,10 @@ pub struct Policy {
     pub omit_managed_fields: bool,
 }
 
-/// What is recorded about a request.
+/// The parts of the policy that apply to a request, as upstream's `RequestAuditConfig`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditConfig {
-    /// How much events contain.
+    /// The level of the events.
     pub level: Level,
     /// The stages without events.
     pub omit_stages: Stages,
@@ -34,7 +34,7 @@ pub struct AuditConfig {
 }
 
 impl Policy {
-    /// Returns what is recorded about `request`.
+    /// Returns the level and the options of the first rule that matches `request`.
     pub fn evaluate(&self, request: &RequestAttributes<'_>) -> AuditConfig {
         let rule = self.rules.iter().find(|rule| rule.matches(request));
         match rule {

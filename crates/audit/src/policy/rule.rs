@@ -51,7 +51,7 @@ pub struct GroupResources {
 /// A rule. An empty list matches everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
-    /// What is recorded about the requests that match.
+    /// The level of the events of matching requests.
     pub level: Level,
     /// Names of users.
     pub users: Vec<String>,

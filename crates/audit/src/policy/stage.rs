@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How much an event contains, in increasing order.
+/// The amount of data in an event, in increasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// No event.

@@ -21,7 +21,7 @@ const LEASES: &str = "kube-node-lease";
 /// node may read what its pods need, and its own objects. It has no opinion on other users. The caller passes the
 /// stored objects with [`replace`](Self::replace) and [`change`](Self::change).
 ///
-/// Which objects a node may write is checked by the admission plugin NodeRestriction, which sees their content.
+/// The admission plugin NodeRestriction checks which objects a node may write, because it has their content.
 #[derive(Debug)]
 pub struct NodeAuthorizer {
     graph: RwLock<NodeGraph>,

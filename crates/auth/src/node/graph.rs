@@ -64,7 +64,7 @@ pub struct InvalidSource {
 /// An object that adds edges to the graph: its kind, namespace and name.
 type Source = (SourceKind, Box<str>, Box<str>);
 
-/// What a source has added to the graph.
+/// The part of the graph that a source has added.
 #[derive(Debug)]
 enum Added {
     /// The node of the source, which needs these objects.

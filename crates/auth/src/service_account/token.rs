@@ -11,7 +11,7 @@ use crate::object_reader::{Freshness, ObjectReadError, ObjectReader};
 use crate::token_error::InvalidToken;
 use watchet_api::{Object, UserInfo};
 
-/// How long a token remains valid after its object got a deletion timestamp, as upstream.
+/// The time after the deletion timestamp of an object for which tokens bound to it remain valid, as upstream.
 const DELETION_LEEWAY: SignedDuration = SignedDuration::from_secs(60);
 
 const SERVICE_ACCOUNT: &str = "service account";

@@ -55,7 +55,7 @@ struct Fetched {
     error: Option<String>,
     /// The number of fetches that have ended.
     attempts: u64,
-    /// When the last fetch ended.
+    /// The time at which the last fetch ended.
     at: Option<Instant>,
 }
 
