@@ -157,7 +157,7 @@ mod tests {
 
     fn stored(value: &[u8]) -> KeyValue {
         KeyValue {
-            key: "/a".to_owned().into(),
+            key: watchet_api::StorageKey::new("/a").unwrap(),
             value: Bytes::copy_from_slice(value),
             create_revision: ResourceVersion::ZERO,
             mod_revision: ResourceVersion::ZERO,
