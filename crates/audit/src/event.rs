@@ -1,4 +1,4 @@
-//! `Event`: what is recorded about one stage of a request.
+//! `Event`: the record of one stage of a request.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

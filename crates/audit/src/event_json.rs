@@ -15,7 +15,7 @@ use watchet_api::{Status, UserInfo};
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
-    /// Reused, because an event is encoded before its size is known.
+    /// The buffer of the thread, reused because the size of an event is known only after its encoding.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -29,7 +29,7 @@ impl Event<'_> {
             buffer.clear();
             write_event(buffer, self)?;
             buffer.push(b'\n');
-            // An allocation without unused capacity, which would not be counted.
+            // A copy without unused capacity: the queue counts only the length.
             let line = Bytes::copy_from_slice(buffer);
             buffer.shrink_to(BUFFER_BYTES_MAX);
             Ok(line)

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Debug)]
 pub(crate) struct ObjectWriter<'a> {
     buffer: &'a mut Vec<u8>,
-    /// Whether a comma precedes the next member.
+    /// True if a comma must precede the next member.
     has_members: bool,
 }
 

@@ -70,7 +70,7 @@ impl TokenAuthenticator {
         self
     }
 
-    /// Records the use of a valid `token` now by the request that has these audit annotations; see
+    /// Records that the request with these audit annotations has used a valid `token`; see
     /// [`ServiceAccountToken::record_use`].
     pub fn record_use(&self, token: &ServiceAccountToken, annotations: &AuditAnnotations) {
         token.record_use(Timestamp::now().as_second(), &self.metrics, annotations);

@@ -68,7 +68,7 @@ impl Encryption {
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, ActivationError> {
         let active = Active::new(configuration, &metrics)?;
-        // The providers report it as their health, and maintain() logs it.
+        // The health of the providers has the result, and maintain() logs it.
         let _ = active.probe().await;
         Ok(Arc::new(Self {
             key_prefix: key_prefix.to_owned(),

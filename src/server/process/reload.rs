@@ -1,6 +1,6 @@
 //! Applies changes of configured files while the server runs: tokens, CAs, serving certificates, keys of service
-//! account tokens, and the configurations of authentication, authorization and encryption. An invalid change is logged
-//! and ignored.
+//! account tokens, the kubeconfigs of the token and authorization webhooks, and the configurations of authentication,
+//! authorization and encryption. An invalid change is logged and ignored.
 
 use std::collections::BTreeMap;
 use std::fmt;

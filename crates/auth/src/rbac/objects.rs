@@ -72,7 +72,7 @@ struct Role {
 pub(super) struct RbacObjects {
     /// Roles, and cluster roles under an empty namespace.
     pub(super) roles: HashMap<Key, Arc<RoleRules>>,
-    /// Sorted, so that the reason of a decision does not depend on chance.
+    /// Sorted, so that the reason of a decision is deterministic.
     pub(super) cluster_role_bindings: BTreeMap<Key, Binding>,
     pub(super) role_bindings: BTreeMap<Key, Binding>,
 }

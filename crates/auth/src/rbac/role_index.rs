@@ -23,7 +23,7 @@ pub(super) struct Grant {
 /// A grant of a subject. A decision reads most entries only, not what they point to.
 #[derive(Debug)]
 struct Entry {
-    /// Where it applies: [`EVERYWHERE`], or the ID of a namespace.
+    /// The scope of the grant: [`EVERYWHERE`], or the ID of a namespace.
     scope: u32,
     filter: RuleFilter,
     grant: Box<Grant>,
@@ -37,7 +37,7 @@ type Map<V> = HashMap<Box<str>, V, RandomState>;
 /// The grants of a user or group, sorted by their scopes.
 type Entries = Vec<Entry>;
 
-/// The grants by user and group. It is immutable: every change of a role or binding makes a new one.
+/// The grants by user and group. It is immutable: every change of a role or binding creates a new index.
 #[derive(Debug, Default)]
 pub(super) struct RoleIndex {
     users: Map<Entries>,
@@ -159,7 +159,7 @@ fn in_scope(entries: &[Entry], scope: u32) -> &[Entry] {
     &rest[..end.unwrap_or(rest.len())]
 }
 
-/// The namespace of a service account defaults to that of the role binding.
+/// Returns the namespace of a service account; the default is that of the role binding.
 fn account_namespace<'a>(subject: &'a Subject, of_binding: &'a str) -> &'a str {
     match &*subject.namespace {
         "" => of_binding,

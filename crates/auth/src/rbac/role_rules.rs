@@ -8,9 +8,9 @@ use crate::attributes::Attributes;
 #[derive(Debug)]
 pub(super) struct RoleRules {
     rules: Box<[PolicyRule]>,
-    /// Of each rule, in their order.
+    /// The filter of each rule, in the order of the rules.
     filters: Box<[RuleFilter]>,
-    /// Of all rules.
+    /// The union of the filters of all rules.
     filter: RuleFilter,
 }
 

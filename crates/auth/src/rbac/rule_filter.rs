@@ -1,4 +1,4 @@
-//! `RuleFilter`: rejects most rules that do not allow a request by two comparisons of bits.
+//! `RuleFilter`: excludes most rules that do not allow a request with two comparisons of bits.
 
 use super::policy_rule::{ALL, PolicyRule};
 use crate::attributes::Attributes;
@@ -16,7 +16,7 @@ pub(super) struct RuleFilter {
 }
 
 impl RuleFilter {
-    /// The filter of rules that are to be compared with each request.
+    /// The filter of rules that must be compared with each request.
     pub(super) const EVERYTHING: Self = Self {
         verbs: u64::MAX,
         resources: u64::MAX,

@@ -266,7 +266,7 @@ impl KmsProvider {
     }
 }
 
-/// Returns the digest of the ID of a key, as upstream's metrics have it.
+/// Returns the digest of the ID of a key, the value of a label of upstream's metrics.
 pub(super) fn key_id_digest(id: &str) -> String {
     let digest = digest::digest(&digest::SHA256, id.as_bytes());
     let hexadecimal = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
