@@ -5,63 +5,18 @@
 //! came to them (the CLOCK algorithm, an approximation of least recently used).
 
 use std::collections::VecDeque;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwapOption;
-use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::Object;
-
-/// An object in an encoding other than JSON. Like its JSON, it is the frame of a watch event, of which the body and the
-/// message are parts.
-#[derive(Debug, Clone)]
-pub struct EncodedObject {
-    frame: Bytes,
-    body_at: usize,
-    message: Range<usize>,
-}
-
-impl EncodedObject {
-    /// Creates the encoding: the frame of an event of [`Object::event_type`], the offset of the body, which ends with
-    /// the frame, and the range of the message, which is the item of a list.
-    ///
-    /// # Panics
-    /// Panics if the ranges are not inside the frame.
-    pub fn new(frame: Bytes, body_at: usize, message: Range<usize>) -> Self {
-        assert!(body_at <= message.start && message.start <= message.end);
-        assert!(message.end <= frame.len());
-        Self {
-            frame,
-            body_at,
-            message,
-        }
-    }
-
-    /// Returns the frame of a watch event.
-    pub fn frame(&self) -> Bytes {
-        self.frame.clone()
-    }
-
-    /// Returns the body of a response with this object.
-    pub fn body(&self) -> Bytes {
-        self.frame.slice(self.body_at..)
-    }
-
-    /// Returns the object as an item of a list.
-    pub fn message(&self) -> &[u8] {
-        &self.frame[self.message.clone()]
-    }
-}
+use super::object::{EncodedObject, EncodingUsage, Object};
 
 /// The encodings of all objects of a server that were recently read in it.
 #[derive(Debug)]
 pub struct EncodingCache {
     bytes_max: usize,
-    bytes: AtomicUsize,
-    entries: AtomicUsize,
+    usage: Arc<EncodingUsage>,
     /// The objects with an encoding, in the order in which they are examined. Objects that were dropped meanwhile are
     /// skipped, and removed when they are more than half.
     queue: Mutex<VecDeque<Weak<Object>>>,
@@ -85,29 +40,6 @@ pub struct EncodingCacheStats {
     pub evictions: u64,
 }
 
-/// What an object retains of its encoding. A clone of the object begins without.
-#[derive(Debug, Default)]
-pub(super) struct EncodingSlot {
-    encoding: ArcSwapOption<CachedEncoding>,
-    /// The length of the message, known even after the encoding was dropped; 0 is unknown.
-    message_len: AtomicU32,
-}
-
-impl Clone for EncodingSlot {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-/// An encoding that counts in its cache until it is dropped.
-#[derive(Debug)]
-struct CachedEncoding {
-    object: EncodedObject,
-    /// Whether it was read since the cache last examined it.
-    is_used: AtomicBool,
-    cache: Arc<EncodingCache>,
-}
-
 /// Queue entries of dropped objects that are always tolerated.
 const DEAD_ENTRIES: usize = 1024;
 
@@ -116,8 +48,7 @@ impl EncodingCache {
     pub fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
-            bytes: AtomicUsize::new(0),
-            entries: AtomicUsize::new(0),
+            usage: Arc::default(),
             queue: Mutex::new(VecDeque::new()),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -128,8 +59,8 @@ impl EncodingCache {
     /// Returns the counters.
     pub fn stats(&self) -> EncodingCacheStats {
         EncodingCacheStats {
-            bytes: self.bytes.load(Ordering::Relaxed),
-            entries: self.entries.load(Ordering::Relaxed),
+            bytes: self.usage.bytes(),
+            entries: self.usage.entries(),
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
@@ -142,7 +73,7 @@ impl EncodingCache {
     /// # Errors
     /// Returns the error of `encode`; nothing is retained then.
     pub fn get_or_encode<E>(
-        self: &Arc<Self>,
+        &self,
         object: &Arc<Object>,
         encode: impl FnOnce() -> Result<EncodedObject, E>,
     ) -> Result<EncodedObject, E> {
@@ -156,26 +87,19 @@ impl EncodingCache {
         Ok(encoded)
     }
 
-    fn insert(self: &Arc<Self>, object: &Arc<Object>, encoded: EncodedObject) {
+    fn insert(&self, object: &Arc<Object>, encoded: EncodedObject) {
         let slot = object.encoding_slot();
         slot.remember_len(&encoded);
-        let bytes = encoded.frame.len();
-        if bytes > self.bytes_max {
+        if encoded.len() > self.bytes_max {
             return;
         }
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.entries.fetch_add(1, Ordering::Relaxed);
-        let replaced = slot.encoding.swap(Some(Arc::new(CachedEncoding {
-            object: encoded,
-            is_used: AtomicBool::new(false),
-            cache: Arc::clone(self),
-        })));
+        let is_new = slot.set(encoded, &self.usage);
         let mut queue = self.queue.lock();
         // An object that another thread encoded at the same time is in the queue already.
-        if replaced.is_none() {
+        if is_new {
             queue.push_back(Arc::downgrade(object));
         }
-        if queue.len() > 2 * self.entries.load(Ordering::Relaxed) + DEAD_ENTRIES {
+        if queue.len() > 2 * self.usage.entries() + DEAD_ENTRIES {
             queue.retain(|object| object.strong_count() > 0);
         }
         self.evict(&mut queue);
@@ -184,7 +108,7 @@ impl EncodingCache {
     /// Drops encodings until the rest fits. Each object is examined at most twice: the first time may only clear its mark.
     fn evict(&self, queue: &mut VecDeque<Weak<Object>>) {
         for _ in 0..2 * queue.len() {
-            if self.bytes.load(Ordering::Relaxed) <= self.bytes_max {
+            if self.usage.bytes() <= self.bytes_max {
                 return;
             }
             let Some(next) = queue.pop_front() else {
@@ -194,60 +118,12 @@ impl EncodingCache {
                 continue;
             };
             let slot = object.encoding_slot();
-            let is_used =
-                |encoding: &Arc<CachedEncoding>| encoding.is_used.swap(false, Ordering::Relaxed);
-            if slot.encoding.load().as_ref().is_some_and(is_used) {
+            if slot.clear_used() {
                 queue.push_back(next);
-            } else if slot.encoding.swap(None).is_some() {
+            } else if slot.clear() {
                 self.evictions.fetch_add(1, Ordering::Relaxed);
             }
         }
-    }
-}
-
-impl Drop for CachedEncoding {
-    fn drop(&mut self) {
-        let bytes = self.object.frame.len();
-        self.cache.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.cache.entries.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl EncodingSlot {
-    /// Returns the encoding and marks it as read.
-    pub(super) fn get(&self) -> Option<EncodedObject> {
-        let encoding = self.encoding.load();
-        let encoding = encoding.as_ref()?;
-        if !encoding.is_used.load(Ordering::Relaxed) {
-            encoding.is_used.store(true, Ordering::Relaxed);
-        }
-        Some(encoding.object.clone())
-    }
-
-    /// Returns the length of the message, if the object was encoded before.
-    pub(super) fn message_len(&self) -> Option<usize> {
-        match self.message_len.load(Ordering::Relaxed) {
-            0 => None,
-            len => Some(len as usize),
-        }
-    }
-
-    fn remember_len(&self, encoded: &EncodedObject) {
-        // A length that does not fit stays unknown.
-        let len = u32::try_from(encoded.message.len()).unwrap_or(0);
-        self.message_len.store(len, Ordering::Relaxed);
-    }
-}
-
-impl Object {
-    /// Returns the encoding that the object retains, if any.
-    pub fn encoding(&self) -> Option<EncodedObject> {
-        self.encoding_slot().get()
-    }
-
-    /// Returns the length of the message of the object's encoding, if it was encoded before.
-    pub fn encoded_message_len(&self) -> Option<usize> {
-        self.encoding_slot().message_len()
     }
 }
 

@@ -44,7 +44,7 @@ mod warnings;
 pub use audit::AuditAnnotations;
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};
-pub use encoding_cache::{EncodedObject, EncodingCache, EncodingCacheStats};
+pub use encoding_cache::{EncodingCache, EncodingCacheStats};
 pub use event::WatchEvent;
 pub use event_type::EventType;
 pub use field_errors::FieldErrors;
@@ -52,7 +52,7 @@ pub use field_selector::{FieldOperator, FieldSelector, FieldTerm, InvalidFieldSe
 pub use go_duration::{is_go_duration, parse_go_duration};
 pub use key::{InvalidKey, ObjectKey, StorageKey};
 pub use label_selector::{InvalidLabelSelector, LabelRequirement, LabelSelector};
-pub use object::{DecodeError, Object};
+pub use object::{DecodeError, EncodedObject, Object};
 pub use options::{
     DeleteOptions, FieldValidation, GetOptions, ListOptions, Preconditions, PropagationPolicy,
     ResourceVersionMatch, WriteOptions,

@@ -17,6 +17,8 @@
 //! columns are the uid, key and value of each label, sorted by key, and the fields, in the order of
 //! the resource's [`ColumnSet`].
 
+mod encoding;
+
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +26,10 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use memchr::memchr2;
 
-use super::encoding_cache::EncodingSlot;
+pub use encoding::EncodedObject;
+use encoding::EncodingSlot;
+pub(super) use encoding::EncodingUsage;
+
 use super::labels::LabelFilter;
 use super::scan::scan;
 use super::{ColumnSet, EventType, FieldRef, LabelSelector, ObjectKey, ResourceVersion};
@@ -289,6 +294,16 @@ impl Object {
     /// Returns the place of the object's other encoding.
     pub(super) fn encoding_slot(&self) -> &EncodingSlot {
         &self.encoding
+    }
+
+    /// Returns the encoding that the object retains, if any.
+    pub fn encoding(&self) -> Option<EncodedObject> {
+        self.encoding.get()
+    }
+
+    /// Returns the length of the message of the object's encoding, if it was encoded before.
+    pub fn encoded_message_len(&self) -> Option<usize> {
+        self.encoding.message_len()
     }
 
     /// Returns the watch frame of an `event_type` event for this object. Shares the cached bytes if

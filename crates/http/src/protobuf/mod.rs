@@ -9,7 +9,7 @@ mod wire;
 mod write;
 
 pub(crate) use encode::{
-    MessageType, frame_of_body, item_len, list_tail, metadata_field, write_item_head,
+    Encoder, frame_of_body, item_len, list_tail, metadata_field, write_item_head,
 };
 pub(crate) use error::EncodeError;
 pub(crate) use schema::Schema;

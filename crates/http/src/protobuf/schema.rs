@@ -17,7 +17,7 @@ pub(super) const DEPTH_MAX: usize = 100;
 pub(crate) struct Schema {
     pub(super) types: Arc<Types>,
     pub(super) plan: Plan,
-    cache: Arc<EncodingCache>,
+    pub(super) cache: Arc<EncodingCache>,
 }
 
 impl Schema {
@@ -34,11 +34,6 @@ impl Schema {
     #[cfg(test)]
     pub(crate) fn for_tests() -> Arc<Self> {
         Arc::new(Self::new(Types::builtins(), EncodingCache::new(1 << 20)))
-    }
-
-    /// Returns the cache of encoded objects.
-    pub(crate) fn cache(&self) -> &Arc<EncodingCache> {
-        &self.cache
     }
 
     /// Returns true if objects of this kind have a protobuf encoding.

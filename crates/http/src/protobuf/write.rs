@@ -1,6 +1,11 @@
 //! Writers of the protobuf wire format.
 
-use crate::protobuf::plan::{BYTES, VARINT};
+/// The wire type of integers and booleans.
+pub(super) const VARINT: u32 = 0;
+/// The wire type of doubles.
+pub(super) const FIXED64: u32 = 1;
+/// The wire type of strings, bytes and messages.
+pub(super) const BYTES: u32 = 2;
 
 /// Appends a field of bytes, a string or an encoded message.
 pub(super) fn bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {

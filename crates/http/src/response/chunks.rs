@@ -33,6 +33,9 @@ pub(crate) enum ChunkError {
     /// An object could not be encoded as protobuf.
     #[error("cannot write an object as protobuf: {0}")]
     Protobuf(#[source] EncodeError),
+    /// The renderer of a protobuf list renders JSON.
+    #[error("the kind has no protobuf encoding")]
+    NotProtobuf,
     /// An object could not be encoded as YAML.
     #[error("cannot write YAML: {0}")]
     Yaml(String),

@@ -11,6 +11,7 @@ use crate::response::chunks::{ChunkError, ChunkSource, Pretty, SingleChunk, enco
 use crate::response::document::response;
 use crate::response::headers::mark_gzip;
 use crate::response::list_body::{ListSource, ProtobufListSource, YamlListSource};
+use crate::response::protobuf_renderer::ProtobufRenderer;
 use crate::response::render::Renderer;
 use crate::response::yaml::yaml;
 use watchet_api::{Object, ShardSelector};
@@ -33,8 +34,8 @@ impl ResponseEncoding {
         renderer: &Renderer,
         object: &Object,
     ) -> Result<Response, HttpError> {
-        let body = match renderer.protobuf() {
-            Some(protobuf) => protobuf.body(renderer, object)?,
+        let body = match ProtobufRenderer::of(renderer) {
+            Some(protobuf) => protobuf.body(object)?,
             None if renderer.is_verbatim() => object.body(),
             None => {
                 let mut out = BytesMut::new();
@@ -52,9 +53,9 @@ impl ResponseEncoding {
         list: ObjectList,
         shard: Option<&ShardSelector>,
     ) -> Result<Response, HttpError> {
-        match renderer.protobuf().cloned() {
-            Some(protobuf) => {
-                let list = ProtobufListSource::new(renderer, protobuf, list, shard).await?;
+        match renderer.protobuf() {
+            Some(_) => {
+                let list = ProtobufListSource::new(renderer, list, shard).await?;
                 self.source(StatusCode::OK, list)
             }
             None if self.negotiated.media == Media::Yaml && !renderer.is_table() => {

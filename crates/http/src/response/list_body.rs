@@ -63,7 +63,6 @@ impl ListSource {
 /// output, because the first encoding of a whole list would stay in memory as long as a slow client reads.
 pub(crate) struct ProtobufListSource {
     renderer: Renderer,
-    protobuf: ProtobufRenderer,
     /// `None` once sent.
     head: Option<Vec<u8>>,
     items: std::vec::IntoIter<Arc<Object>>,
@@ -74,37 +73,39 @@ pub(crate) struct ProtobufListSource {
 const PROTOBUF_ITEMS: usize = 128;
 
 impl ProtobufListSource {
-    /// Creates the source of `list` in the form of `renderer`, encoded by `protobuf`.
+    /// Creates the source of `list` in the form of `renderer`, which renders protobuf.
     ///
     /// # Errors
     /// An object has no protobuf encoding.
     pub(crate) async fn new(
         renderer: Renderer,
-        protobuf: ProtobufRenderer,
         list: ObjectList,
         shard: Option<&ShardSelector>,
     ) -> Result<Self, ChunkError> {
         let mut bytes = 0;
         for items in list.items.chunks(PROTOBUF_ITEMS) {
             for object in items {
-                bytes += protobuf.item_len(&renderer, object)?;
+                bytes += protobuf(&renderer)?.item_len(object)?;
             }
             tokio::task::yield_now().await;
         }
         let (kind, api_version) = renderer.list_type();
         let metadata = list_metadata(&list, shard);
         let list_type = (&*api_version, &*kind);
-        let head = protobuf
-            .schema()
-            .encode_list_head(list_type, metadata.as_bytes(), bytes)?;
+        let encoder = protobuf(&renderer)?.encoder();
+        let head = encoder.encode_list_head(list_type, metadata.as_bytes(), bytes)?;
         Ok(Self {
             renderer,
-            protobuf,
             head: Some(head),
             items: list.items.into_iter(),
             tail: Some(list_tail()),
         })
     }
+}
+
+/// Returns the protobuf renderer of a response that is protobuf.
+fn protobuf(renderer: &Renderer) -> Result<ProtobufRenderer<'_>, ChunkError> {
+    ProtobufRenderer::of(renderer).ok_or(ChunkError::NotProtobuf)
 }
 
 impl ChunkSource for ProtobufListSource {
@@ -116,7 +117,9 @@ impl ChunkSource for ProtobufListSource {
                 out.extend_from_slice(self.tail.take().unwrap_or_default());
                 break;
             };
-            if let Err(error) = self.protobuf.write_item(&self.renderer, &object, &mut out) {
+            let written = protobuf(&self.renderer)
+                .and_then(|protobuf| protobuf.write_item(&object, &mut out));
+            if let Err(error) = written {
                 return Some(Err(error));
             }
         }

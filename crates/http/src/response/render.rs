@@ -12,10 +12,9 @@ use serde_json::value::RawValue;
 use watchet_api::{Object, ResourceVersion};
 use watchet_registry::{Registry, Resource};
 
-use crate::protobuf::Schema;
+use crate::protobuf::{Encoder, Schema};
 use crate::request::accept::{Form, IncludeObject};
 use crate::response::chunks::ChunkError;
-use crate::response::protobuf_renderer::ProtobufRenderer;
 
 /// The group and version of Tables and PartialObjectMetadata.
 const META_V1: &str = "meta.k8s.io/v1";
@@ -28,7 +27,7 @@ pub(crate) struct Renderer {
     /// Set if the stored version differs from the version that clients of the resource see.
     converter: Option<Arc<Registry>>,
     /// Set if the output is protobuf.
-    protobuf: Option<ProtobufRenderer>,
+    protobuf: Option<Encoder>,
 }
 
 /// Deserializes only the metadata of an object, verbatim.
@@ -53,15 +52,14 @@ impl Renderer {
     /// Returns the renderer with protobuf as the output encoding; `None` if the kind has no such encoding.
     pub(crate) fn in_protobuf(self, schema: &Arc<Schema>) -> Option<Self> {
         let (kind, api_version) = self.object_type();
-        let message_type = schema.message_type(&api_version, &kind)?;
         Some(Self {
-            protobuf: Some(ProtobufRenderer::new(schema, message_type)),
+            protobuf: Some(Encoder::new(schema, &api_version, &kind)?),
             ..self
         })
     }
 
     /// Returns the encoder of protobuf, unless the output is JSON.
-    pub(crate) fn protobuf(&self) -> Option<&ProtobufRenderer> {
+    pub(crate) fn protobuf(&self) -> Option<&Encoder> {
         self.protobuf.as_ref()
     }
 

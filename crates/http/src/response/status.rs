@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use axum::response::Response;
 
-use crate::protobuf::Schema;
+use crate::protobuf::{Encoder, Schema};
 use crate::request::accept::Media;
 use crate::response::chunks::ChunkError;
 use crate::response::document::{json_response, pretty_response};
@@ -29,7 +29,7 @@ pub(crate) fn status_response(
     status: &Status,
     media: Media,
     pretty: bool,
-    schema: &Schema,
+    schema: &Arc<Schema>,
 ) -> Response {
     let mut response = json_status(status, pretty);
     // For the audit log.
@@ -42,7 +42,7 @@ pub(crate) fn status_response(
             .map(Body::from),
         Media::Protobuf => serde_json::to_vec(status)
             .map_err(ChunkError::from)
-            .and_then(|json| Ok(schema.encode_body(&schema.status_type(), &json)?))
+            .and_then(|json| Ok(Encoder::of_status(schema).encode_body(&json)?))
             .map(Body::from),
     };
     match encoded {

@@ -2,25 +2,28 @@
 //! equal those of kube-apiserver, whose encoder is Go's generated code. `request::accept` negotiates whether the client
 //! accepts protobuf.
 
+mod member_name;
+mod scalars;
 mod tape;
 mod transcode;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
 
-use watchet_api::{EncodedObject, EventType};
+use watchet_api::{EncodedObject, EncodingCache, EventType};
 use watchet_schema::ObjectId;
 
 use crate::protobuf::error::{EncodeError, Unencodable};
 use crate::protobuf::schema::{MAGIC, Schema};
-use crate::protobuf::write::{bytes, bytes_len, key, varint};
+use crate::protobuf::write::{BYTES, bytes, bytes_len, key, varint};
 use tape::Tape;
 
-use super::plan::BYTES;
-
-/// The type of the objects of a response.
+/// Encodes the objects of one kind.
 #[derive(Debug, Clone)]
-pub(crate) struct MessageType {
+pub(crate) struct Encoder {
+    schema: Arc<Schema>,
     message: ObjectId,
     api_version: String,
     kind: String,
@@ -33,41 +36,45 @@ const ITEMS: u32 = 2;
 /// The fields of `runtime.Unknown` after the object: no content encoding and no content type.
 const ENVELOPE_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
-impl Schema {
-    /// Returns the type of a kind; `None` if it has no protobuf encoding.
-    pub(crate) fn message_type(&self, api_version: &str, kind: &str) -> Option<MessageType> {
-        let message = self.types.object_of(api_version, kind)?;
-        Some(MessageType {
-            message,
+impl Encoder {
+    /// Creates the encoder of a kind; `None` if it has no protobuf encoding.
+    pub(crate) fn new(schema: &Arc<Schema>, api_version: &str, kind: &str) -> Option<Self> {
+        Some(Self {
+            message: schema.types.object_of(api_version, kind)?,
+            schema: Arc::clone(schema),
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
         })
     }
 
-    /// Returns the type of `Status`.
-    pub(crate) fn status_type(&self) -> MessageType {
-        let status = self.message_type("v1", "Status");
-        status.expect("the built-in types contain Status")
+    /// Creates the encoder of `Status`.
+    pub(crate) fn of_status(schema: &Arc<Schema>) -> Self {
+        Self::new(schema, "v1", "Status").expect("the built-in types contain Status")
     }
 
-    /// Parses `json` for encoding as `of`; the result can be measured and written.
-    fn parse<'a>(&'a self, of: &MessageType, json: &'a [u8]) -> Result<Message<'a>, EncodeError> {
-        let mut tape = Tape::new(&self.plan, json.len());
-        match transcode::read_object(&mut tape, of.message, json) {
-            Ok(root) => Ok(Message { tape, root, json }),
-            Err(error) if error.is_data() => Err(unencodable(json, &error).into()),
-            Err(error) => Err(error.into()),
-        }
+    /// Returns the encoder of `Status`.
+    pub(crate) fn status_encoder(&self) -> Self {
+        Self::of_status(&self.schema)
+    }
+
+    /// Returns the cache of encoded objects.
+    pub(crate) fn cache(&self) -> &EncodingCache {
+        &self.schema.cache
+    }
+
+    /// Parses `json` for encoding; the result can be measured and written.
+    fn parse<'a>(&'a self, json: &'a [u8]) -> Result<Message<'a>, EncodeError> {
+        parse(&self.schema, self.message, json)
     }
 
     /// Encodes the object `json` with its envelope.
     ///
     /// # Errors
     /// `json` is no JSON, or a value does not fit its field.
-    pub(crate) fn encode_body(&self, of: &MessageType, json: &[u8]) -> Result<Bytes, EncodeError> {
-        let message = self.parse(of, json)?;
-        let mut out = Vec::with_capacity(body_len(of, message.len()));
-        write_body(of, message.len(), |out| message.write(out), &mut out);
+    pub(crate) fn encode_body(&self, json: &[u8]) -> Result<Bytes, EncodeError> {
+        let message = self.parse(json)?;
+        let mut out = Vec::with_capacity(self.body_len(message.len()));
+        self.write_body(&message, &mut out);
         Ok(out.into())
     }
 
@@ -76,16 +83,11 @@ impl Schema {
     ///
     /// # Errors
     /// As [`Self::encode_body`].
-    pub(crate) fn encode_frame(
-        &self,
-        event_type: &str,
-        of: &MessageType,
-        json: &[u8],
-    ) -> Result<Bytes, EncodeError> {
-        let message = self.parse(of, json)?;
+    pub(crate) fn encode_frame(&self, event_type: &str, json: &[u8]) -> Result<Bytes, EncodeError> {
+        let message = self.parse(json)?;
         let mut out = Vec::new();
-        write_frame_head(event_type, body_len(of, message.len()), &mut out)?;
-        write_body(of, message.len(), |out| message.write(out), &mut out);
+        write_frame_head(event_type, self.body_len(message.len()), &mut out)?;
+        self.write_body(&message, &mut out);
         Ok(out.into())
     }
 
@@ -96,15 +98,14 @@ impl Schema {
     pub(crate) fn encode_cached(
         &self,
         event_type: EventType,
-        of: &MessageType,
         json: &[u8],
     ) -> Result<EncodedObject, EncodeError> {
-        let message = self.parse(of, json)?;
-        let body = body_len(of, message.len());
+        let message = self.parse(json)?;
+        let body = self.body_len(message.len());
         let mut out = Vec::with_capacity(body + 32);
         write_frame_head(event_type.as_str(), body, &mut out)?;
         let body_at = out.len();
-        write_body(of, message.len(), |out| message.write(out), &mut out);
+        self.write_body(&message, &mut out);
         let message_end = out.len() - ENVELOPE_TAIL.len();
         Ok(EncodedObject::new(
             out.into(),
@@ -117,21 +118,16 @@ impl Schema {
     ///
     /// # Errors
     /// As [`Self::encode_body`].
-    pub(crate) fn message_len(&self, of: &MessageType, json: &[u8]) -> Result<usize, EncodeError> {
-        Ok(self.parse(of, json)?.len())
+    pub(crate) fn message_len(&self, json: &[u8]) -> Result<usize, EncodeError> {
+        Ok(self.parse(json)?.len())
     }
 
     /// Appends the object `json` as an item of a list.
     ///
     /// # Errors
     /// As [`Self::encode_body`].
-    pub(crate) fn encode_item(
-        &self,
-        of: &MessageType,
-        json: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), EncodeError> {
-        let message = self.parse(of, json)?;
+    pub(crate) fn encode_item(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let message = self.parse(json)?;
         write_item_head(message.len(), out);
         message.write(out);
         Ok(())
@@ -147,9 +143,9 @@ impl Schema {
         metadata: &[u8],
         items_bytes: usize,
     ) -> Result<Vec<u8>, EncodeError> {
-        let list_meta = self.message_type("meta.k8s.io/v1", "ListMeta");
+        let list_meta = self.schema.types.object_of("meta.k8s.io/v1", "ListMeta");
         let list_meta = list_meta.expect("the built-in types contain ListMeta");
-        let metadata = self.parse(&list_meta, metadata)?;
+        let metadata = parse(&self.schema, list_meta, metadata)?;
         let mut out = Vec::new();
         let list = bytes_len(METADATA, metadata.len()) + items_bytes;
         write_envelope_head(api_version, kind, list, &mut out);
@@ -157,6 +153,32 @@ impl Schema {
         varint(metadata.len() as u64, &mut out);
         metadata.write(&mut out);
         Ok(out)
+    }
+
+    /// Appends an object with its envelope.
+    fn write_body(&self, message: &Message<'_>, out: &mut Vec<u8>) {
+        write_envelope_head(&self.api_version, &self.kind, message.len(), out);
+        message.write(out);
+        out.extend_from_slice(ENVELOPE_TAIL);
+    }
+
+    fn body_len(&self, message_len: usize) -> usize {
+        let type_meta = bytes_len(1, self.api_version.len()) + bytes_len(2, self.kind.len());
+        MAGIC.len() + bytes_len(1, type_meta) + bytes_len(2, message_len) + ENVELOPE_TAIL.len()
+    }
+}
+
+/// Parses the object `json` as a message.
+fn parse<'a>(
+    schema: &'a Schema,
+    message: ObjectId,
+    json: &'a [u8],
+) -> Result<Message<'a>, EncodeError> {
+    let mut tape = Tape::new(&schema.plan, json.len());
+    match transcode::read_object(&mut tape, message, json) {
+        Ok(root) => Ok(Message { tape, root, json }),
+        Err(error) if error.is_data() => Err(unencodable(json, &error).into()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -212,9 +234,9 @@ pub(crate) fn frame_of_body(event_type: &str, body: &[u8]) -> Result<Bytes, Enco
 /// Returns the start of a message: its first field, `metadata`, with number and length. `None` if the message begins with
 /// another field.
 pub(crate) fn metadata_field(message: &[u8]) -> Option<&[u8]> {
-    let mut reader = super::wire::Reader(message);
+    let mut reader = crate::protobuf::wire::Reader(message);
     match reader.field().ok()?? {
-        (METADATA, super::wire::WireValue::Bytes(_)) => {
+        (METADATA, crate::protobuf::wire::WireValue::Bytes(_)) => {
             Some(&message[..message.len() - reader.0.len()])
         }
         _ => None,
@@ -242,30 +264,8 @@ fn write_frame_head(
     Ok(())
 }
 
-/// Appends an object with its envelope; `write` appends its `message_len` bytes.
-fn write_body(
-    of: &MessageType,
-    message_len: usize,
-    write: impl FnOnce(&mut Vec<u8>),
-    out: &mut Vec<u8>,
-) {
-    write_envelope_head(&of.api_version, &of.kind, message_len, out);
-    write(out);
-    out.extend_from_slice(ENVELOPE_TAIL);
-}
-
-fn body_len(of: &MessageType, message_len: usize) -> usize {
-    let type_meta = bytes_len(1, of.api_version.len()) + bytes_len(2, of.kind.len());
-    MAGIC.len() + bytes_len(1, type_meta) + bytes_len(2, message_len) + ENVELOPE_TAIL.len()
-}
-
 /// Appends the start of an envelope; an object of `message_len` bytes and the [tail](ENVELOPE_TAIL) must follow.
-pub(super) fn write_envelope_head(
-    api_version: &str,
-    kind: &str,
-    message_len: usize,
-    out: &mut Vec<u8>,
-) {
+fn write_envelope_head(api_version: &str, kind: &str, message_len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(MAGIC);
     key(1, BYTES, out);
     varint(

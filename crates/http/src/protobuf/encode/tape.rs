@@ -16,8 +16,8 @@
 
 use watchet_schema::ObjectId;
 
-use crate::protobuf::plan::{BYTES, FIXED64, FieldPlan, Plan, Shape, VARINT, Value};
-use crate::protobuf::write::{bytes_len, key, key_len, varint, varint_len};
+use crate::protobuf::plan::{FieldPlan, Plan, Shape};
+use crate::protobuf::write::{BYTES, FIXED64, VARINT, bytes_len, key, key_len, varint, varint_len};
 
 /// The values of one object.
 #[derive(Debug)]
@@ -86,19 +86,9 @@ impl<'p> Tape<'p> {
     }
 
     /// Adds a value with the bytes that `write` appends.
-    pub(super) fn push_aside<E>(
-        &mut self,
-        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
-    ) -> Result<NodeIndex, E> {
+    pub(super) fn push_aside(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> NodeIndex {
         let at = self.aside.len();
-        write(&mut self.aside)?;
-        Ok(self.push(Content::Aside(narrow(at)), self.aside.len() - at))
-    }
-
-    /// Adds the zero value of a text.
-    pub(super) fn push_zero_text(&mut self, value: Value) -> NodeIndex {
-        let at = self.aside.len();
-        value.write_zero_text(&mut self.aside);
+        write(&mut self.aside);
         self.push(Content::Aside(narrow(at)), self.aside.len() - at)
     }
 

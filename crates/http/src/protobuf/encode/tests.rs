@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 use super::*;
 use watchet_schema::{MemoryBudget, Node, ObjectId, Scalar};
 
-fn encoded(schema: &Schema, object: &Value) -> Result<Bytes, EncodeError> {
+fn encoded(schema: &Arc<Schema>, object: &Value) -> Result<Bytes, EncodeError> {
     let text = |name: &str| object[name].as_str().unwrap();
-    let message_type = schema.message_type(text("apiVersion"), text("kind"));
-    schema.encode_body(&message_type.unwrap(), object.to_string().as_bytes())
+    let encoder = Encoder::new(schema, text("apiVersion"), text("kind")).unwrap();
+    encoder.encode_body(object.to_string().as_bytes())
 }
 
-fn round_trip(schema: &Schema, object: &Value) -> Value {
+fn round_trip(schema: &Arc<Schema>, object: &Value) -> Value {
     let body = encoded(schema, object).unwrap_or_else(|error| panic!("{error}: {object}"));
     schema
         .object(&body, &MemoryBudget::unlimited())
@@ -165,7 +165,7 @@ proptest! {
 }
 
 /// The members of a kind that JSON does not have, as Go's decoder sees them.
-fn without_zeros(schema: &Schema, object: &Value) -> Value {
+fn without_zeros(schema: &Arc<Schema>, object: &Value) -> Value {
     let mut decoded = round_trip(schema, object);
     let metadata = decoded["metadata"].as_object_mut().unwrap();
     metadata.retain(|_, value| !value.is_null());
@@ -197,22 +197,17 @@ fn body_is_an_envelope_with_all_fields_that_go_encodes() {
 #[test]
 fn cached_encoding_is_a_frame_with_the_body_and_the_message() {
     let schema = Schema::for_tests();
-    let of = schema.message_type("v1", "ConfigMap").unwrap();
+    let of = Encoder::new(&schema, "v1", "ConfigMap").unwrap();
     let json = br#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#;
-    let cached = schema
-        .encode_cached(EventType::Modified, &of, json)
-        .unwrap();
-    assert_eq!(cached.body(), schema.encode_body(&of, json).unwrap());
-    assert_eq!(
-        cached.frame(),
-        schema.encode_frame("MODIFIED", &of, json).unwrap()
-    );
+    let cached = of.encode_cached(EventType::Modified, json).unwrap();
+    assert_eq!(cached.body(), of.encode_body(json).unwrap());
+    assert_eq!(cached.frame(), of.encode_frame("MODIFIED", json).unwrap());
     let added = frame_of_body("ADDED", &cached.body()).unwrap();
-    assert_eq!(added, schema.encode_frame("ADDED", &of, json).unwrap());
+    assert_eq!(added, of.encode_frame("ADDED", json).unwrap());
     let mut item = Vec::new();
-    schema.encode_item(&of, json, &mut item).unwrap();
+    of.encode_item(json, &mut item).unwrap();
     assert!(item.ends_with(cached.message()));
-    assert_eq!(item.len(), item_len(schema.message_len(&of, json).unwrap()));
+    assert_eq!(item.len(), item_len(of.message_len(json).unwrap()));
     let length = u32::from_be_bytes(cached.frame()[..4].try_into().unwrap());
     assert_eq!(length as usize, cached.frame().len() - 4);
 }
@@ -221,8 +216,8 @@ fn cached_encoding_is_a_frame_with_the_body_and_the_message() {
 #[test]
 fn unusual_json_is_encoded_as_go_decodes_it() {
     let schema = Schema::for_tests();
-    let of = schema.message_type("v1", "ConfigMap").unwrap();
-    let encode = |json: &str| schema.encode_body(&of, json.as_bytes()).unwrap();
+    let of = Encoder::new(&schema, "v1", "ConfigMap").unwrap();
+    let encode = |json: &str| of.encode_body(json.as_bytes()).unwrap();
     let plain = encode(r#"{"metadata":{"name":"a"},"data":{"a":"1","b":"2"}}"#);
     for json in [
         r#"{"data":{"b":"2","a":"1"},"metadata":{"name":"a"}}"#,
@@ -233,8 +228,8 @@ fn unusual_json_is_encoded_as_go_decodes_it() {
     ] {
         assert_eq!(encode(json), plain, "{json}");
     }
-    let pods = schema.message_type("v1", "Pod").unwrap();
-    let encode = |json: &str| schema.encode_body(&pods, json.as_bytes()).unwrap();
+    let pods = Encoder::new(&schema, "v1", "Pod").unwrap();
+    let encode = |json: &str| pods.encode_body(json.as_bytes()).unwrap();
     let null_items =
         encode(r#"{"spec":{"containers":[null],"hostAliases":[{"hostnames":[null]}]}}"#);
     let empty = encode(r#"{"spec":{"containers":[{}],"hostAliases":[{"hostnames":[""]}]}}"#);
@@ -290,8 +285,8 @@ fn unencodable_values_are_reported() {
         time.contains(r#""creationTimestamp" has a value"#),
         "{time}"
     );
-    let of = schema.message_type("v1", "Secret").unwrap();
+    let of = Encoder::new(&schema, "v1", "Secret").unwrap();
     for json in ["", "{", "[]", "null", "{} x"] {
-        assert!(schema.encode_body(&of, json.as_bytes()).is_err(), "{json}");
+        assert!(of.encode_body(json.as_bytes()).is_err(), "{json}");
     }
 }

@@ -1,6 +1,7 @@
 //! Reads JSON into a [`Tape`]: one pass of serde_json over the bytes, directed by the plan. Members that the type does not
 //! have are skipped, as Go's servers drop unknown fields; of duplicate members the last one counts.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use base64::Engine as _;
@@ -10,9 +11,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::value::RawValue;
 use watchet_schema::ObjectId;
 
-use crate::protobuf::encode::tape::{Content, NodeIndex, Tape, narrow};
+use crate::protobuf::encode::member_name::Name;
+use crate::protobuf::encode::scalars::{
+    push_int_or_string, push_quantity, push_raw, push_text, push_time, push_unescaped, push_zero,
+};
+use crate::protobuf::encode::tape::{Content, NodeIndex, Tape};
 use crate::protobuf::plan::{FieldPlan, Shape, Value};
-use crate::protobuf::write::{bytes, varint_field};
+use crate::protobuf::write::bytes;
 
 /// Reads the members of an object into the message `into`.
 ///
@@ -60,10 +65,7 @@ impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_, 'de> {
                 if raw == "null" {
                     return Ok(0);
                 }
-                self.tape.push_aside(|out| {
-                    bytes(1, raw.as_bytes(), out);
-                    Ok(())
-                })
+                Ok(push_raw(self.tape, raw))
             }
             _ => deserializer.deserialize_any(self),
         }
@@ -125,10 +127,10 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_, 'de> {
             Value::Double => Ok(self
                 .tape
                 .push(Content::Fixed64((number as f64).to_bits()), 0)),
-            Value::Quantity => self.quantity(&number.to_string()),
+            Value::Quantity => Ok(push_quantity(self.tape, &number.to_string())),
             Value::IntOrString => {
                 int32()?;
-                self.int_or_string(number as u64, None)
+                Ok(push_int_or_string(self.tape, number as u64, None))
             }
             _ => Err(self.unfit(number)),
         }
@@ -138,7 +140,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_, 'de> {
         match (i64::try_from(number), self.value) {
             (Ok(number), _) => self.visit_i64(number),
             (Err(_), Value::Double) => self.visit_f64(number as f64),
-            (Err(_), Value::Quantity) => self.quantity(&number.to_string()),
+            (Err(_), Value::Quantity) => Ok(push_quantity(self.tape, &number.to_string())),
             (Err(_), _) => Err(self.unfit(number)),
         }
     }
@@ -146,7 +148,10 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_, 'de> {
     fn visit_f64<E: Error>(self, number: f64) -> Result<NodeIndex, E> {
         match self.value {
             Value::Double => Ok(self.tape.push(Content::Fixed64(number.to_bits()), 0)),
-            Value::Quantity => self.quantity(&serde_json::Value::from(number).to_string()),
+            Value::Quantity => {
+                let text = serde_json::Value::from(number).to_string();
+                Ok(push_quantity(self.tape, &text))
+            }
             _ => Err(self.unfit(number)),
         }
     }
@@ -160,17 +165,17 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_, 'de> {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<NodeIndex, E> {
         match self.value {
-            Value::String => self.tape.push_aside(|out| {
-                out.extend_from_slice(text.as_bytes());
-                Ok(())
-            }),
-            Value::Bytes => self.tape.push_aside(|out| {
-                let decoded = STANDARD.decode_vec(text, out);
-                decoded.map_err(|error| E::custom(format_args!("field {:?}: {error}", self.field)))
-            }),
-            Value::Time | Value::MicroTime => self.time(text),
-            Value::Quantity => self.quantity(text),
-            Value::IntOrString => self.int_or_string(0, Some(text)),
+            Value::String => Ok(push_unescaped(self.tape, text)),
+            Value::Bytes => {
+                let decoded = STANDARD.decode(text);
+                let decoded = decoded
+                    .map_err(|error| E::custom(format_args!("field {:?}: {error}", self.field)))?;
+                Ok(self.tape.push_aside(|out| out.extend_from_slice(&decoded)))
+            }
+            Value::Time => push_time(self.tape, text, false).ok_or_else(|| self.unfit(text)),
+            Value::MicroTime => push_time(self.tape, text, true).ok_or_else(|| self.unfit(text)),
+            Value::Quantity => Ok(push_quantity(self.tape, text)),
+            Value::IntOrString => Ok(push_int_or_string(self.tape, 0, Some(text))),
             _ => Err(self.unfit(text)),
         }
     }
@@ -179,13 +184,10 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_, 'de> {
         match self.value {
             Value::StringList => {
                 let mut list = Vec::new();
-                while let Some(item) = items.next_element::<std::borrow::Cow<'_, str>>()? {
+                while let Some(item) = items.next_element::<Cow<'_, str>>()? {
                     bytes(1, item.as_bytes(), &mut list);
                 }
-                self.tape.push_aside(|out| {
-                    out.extend_from_slice(&list);
-                    Ok(())
-                })
+                Ok(self.tape.push_aside(|out| out.extend_from_slice(&list)))
             }
             Value::Union(message) => {
                 let slot = self
@@ -227,41 +229,6 @@ impl<'de> ValueSeed<'_, '_, 'de> {
         self.tape.plan.message(message).slot(name)
     }
 
-    fn quantity<E: Error>(self, text: &str) -> Result<NodeIndex, E> {
-        self.tape.push_aside(|out| {
-            bytes(1, text.as_bytes(), out);
-            Ok(())
-        })
-    }
-
-    /// Adds an IntOrString, all three fields of which Go encodes.
-    fn int_or_string<E: Error>(self, number: u64, text: Option<&str>) -> Result<NodeIndex, E> {
-        self.tape.push_aside(|out| {
-            varint_field(1, text.is_some().into(), out);
-            varint_field(2, number, out);
-            bytes(3, text.unwrap_or_default().as_bytes(), out);
-            Ok(())
-        })
-    }
-
-    /// Adds a time: seconds and nanoseconds. Of a `Time`, Go encodes no fractions of a second; of a `MicroTime`,
-    /// microseconds.
-    fn time<E: Error>(self, text: &str) -> Result<NodeIndex, E> {
-        let time: jiff::Timestamp = text.parse().map_err(|_| self.unfit(text))?;
-        // Before 1970 a fraction is negative in jiff, and counts from the second below in protobuf.
-        let nanoseconds = time.as_nanosecond();
-        let seconds = nanoseconds.div_euclid(1_000_000_000) as i64;
-        let fraction = match self.value {
-            Value::MicroTime => nanoseconds.rem_euclid(1_000_000_000) / 1_000 * 1_000,
-            _ => 0,
-        };
-        self.tape.push_aside(|out| {
-            varint_field(1, seconds as u64, out);
-            varint_field(2, fraction as u64, out);
-            Ok(())
-        })
-    }
-
     /// Adds a union whose JSON is a schema. Go's JSON decoder sets the boolean beside it.
     fn union_of_schema<A: MapAccess<'de>>(
         self,
@@ -285,15 +252,6 @@ impl<'de> ValueSeed<'_, '_, 'de> {
         self.tape.finish(union);
         Ok(union)
     }
-}
-
-/// Adds a string that is a slice of `json`.
-fn push_text(tape: &mut Tape<'_>, json: &[u8], text: &str) -> NodeIndex {
-    let at = match text.is_empty() {
-        true => 0,
-        false => text.as_ptr() as usize - json.as_ptr() as usize,
-    };
-    tape.push(Content::Json(narrow(at)), text.len())
 }
 
 /// Reads the members of a message.
@@ -344,33 +302,6 @@ fn place<'p>(
             }
             _ => return Some((node, slot, field)),
         }
-    }
-}
-
-/// Reads a member name without a copy where possible.
-struct Name;
-
-impl<'de> DeserializeSeed<'de> for Name {
-    type Value = std::borrow::Cow<'de, str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Name {
-    type Value = std::borrow::Cow<'de, str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a member name")
-    }
-
-    fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Self::Value, E> {
-        Ok(name.into())
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(name.to_owned().into())
     }
 }
 
@@ -470,20 +401,6 @@ fn read_items<'de, 'p, A: SeqAccess<'de>>(
     }
 }
 
-/// Adds the zero value that a null item of a list is in Go.
-fn push_zero(tape: &mut Tape<'_>, value: Value) -> NodeIndex {
-    match value {
-        Value::Bool | Value::Int32 | Value::Int64 => tape.push(Content::Varint(0), 0),
-        Value::Double => tape.push(Content::Fixed64(0), 0),
-        Value::Message(message) | Value::Union(message) => {
-            let node = tape.push_message(message);
-            tape.finish(node);
-            node
-        }
-        _ => tape.push_zero_text(value),
-    }
-}
-
 /// Reads the entries of a map, sorts them by key as Go does, and returns the first one.
 fn read_entries<'de, 'p, A: MapAccess<'de>>(
     tape: &mut Tape<'p>,
@@ -492,7 +409,7 @@ fn read_entries<'de, 'p, A: MapAccess<'de>>(
     field: &'p str,
     mut entries: A,
 ) -> Result<NodeIndex, A::Error> {
-    let mut found: Vec<(std::borrow::Cow<'de, str>, NodeIndex)> = Vec::new();
+    let mut found: Vec<(Cow<'de, str>, NodeIndex)> = Vec::new();
     while let Some(name) = entries.next_key_seed(Name)? {
         let seed = ValueSeed {
             tape: &mut *tape,
@@ -507,14 +424,8 @@ fn read_entries<'de, 'p, A: MapAccess<'de>>(
             node => node,
         };
         let key = match &name {
-            std::borrow::Cow::Borrowed(name) => push_text(tape, json, name),
-            std::borrow::Cow::Owned(name) => {
-                let pushed = tape.push_aside(|out| {
-                    out.extend_from_slice(name.as_bytes());
-                    Ok::<_, A::Error>(())
-                });
-                pushed?
-            }
+            Cow::Borrowed(name) => push_text(tape, json, name),
+            Cow::Owned(name) => push_unescaped(tape, name),
         };
         let entry = tape.push_entry(key, node);
         found.push((name, entry));

@@ -5,13 +5,8 @@ mod names;
 
 use watchet_schema::{Field, Node, ObjectId, Scalar, Types};
 
-use crate::protobuf::write::{bytes, key, varint_field};
+use crate::protobuf::write::{FIXED64, bytes, key, varint_field};
 use names::Names;
-
-/// The wire types.
-pub(super) const VARINT: u32 = 0;
-pub(super) const FIXED64: u32 = 1;
-pub(super) const BYTES: u32 = 2;
 
 /// The encodings of all messages.
 #[derive(Debug)]

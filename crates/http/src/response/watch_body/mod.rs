@@ -16,6 +16,7 @@ use watchet_registry::WatchItem;
 use crate::error::{HttpError, watch_status};
 use crate::request::accept::{Form, IncludeObject};
 use crate::response::chunks::{ChunkError, gzip_member};
+use crate::response::protobuf_renderer::ProtobufRenderer;
 use crate::response::render::Renderer;
 use crate::response::watch_meter::WatchMeter;
 
@@ -132,8 +133,8 @@ impl FrameEncoder {
         object: &Arc<Object>,
         columns: bool,
     ) -> Result<Bytes, ChunkError> {
-        if let Some(protobuf) = self.renderer.protobuf() {
-            return protobuf.frame(&self.renderer, event_type, object);
+        if let Some(protobuf) = ProtobufRenderer::of(&self.renderer) {
+            return protobuf.frame(event_type, object);
         }
         json_frame(event_type.as_str(), |out| {
             self.renderer.write_object(object, columns, out)
@@ -143,7 +144,7 @@ impl FrameEncoder {
     /// Returns the last frame of a watch that failed.
     fn error(&self, status: &Status) -> Result<Bytes, ChunkError> {
         let status = serde_json::to_vec(status)?;
-        match self.renderer.protobuf() {
+        match ProtobufRenderer::of(&self.renderer) {
             Some(protobuf) => protobuf.frame_of_status("ERROR", &status),
             None => json_frame("ERROR", |out| {
                 out.put_slice(&status);
@@ -163,7 +164,7 @@ impl FrameEncoder {
         let mut object = BytesMut::new();
         self.renderer
             .write_bookmark(&metadata, columns, &mut object)?;
-        match self.renderer.protobuf() {
+        match ProtobufRenderer::of(&self.renderer) {
             Some(protobuf) => protobuf.frame_of_json("BOOKMARK", &object),
             None => json_frame("BOOKMARK", |out| {
                 out.put_slice(&object);
