@@ -54,7 +54,7 @@ pub(crate) fn reset_peak_kib(server: &Server) -> u64 {
 pub(crate) struct LongPolls {
     all: f64,
     up_to_100_ms: f64,
-    up_to_1_s: f64,
+    up_to_2500_ms: f64,
 }
 
 impl LongPolls {
@@ -67,7 +67,7 @@ impl LongPolls {
         Self {
             all: scraped.sum(&format!("{name}_count"), &[]),
             up_to_100_ms: bucket(r#"le="0.1""#),
-            up_to_1_s: bucket(r#"le="1""#),
+            up_to_2500_ms: bucket(r#"le="2.5""#),
         }
     }
 
@@ -75,7 +75,7 @@ impl LongPolls {
     /// processors are shared.
     pub(crate) fn check(&self) {
         assert_eq!(
-            self.all, self.up_to_1_s,
+            self.all, self.up_to_2500_ms,
             "a task held an async worker: {self}"
         );
     }
