@@ -50,13 +50,7 @@ pub(super) async fn run(args: WriteArgs, target: &Arc<Target>) -> Result<Report,
             _ => load.objects.get(),
         }),
     });
-    let tasks = Tasks::new();
-    let setup = client::with_connection(target, &tasks, async |connection| {
-        writes.objects.prepare_namespaces(connection).await
-    });
-    setup.await?;
     prepare(&writes, target).await?;
-
     let mut report = Report::default();
     report.text("load", "write");
     report.text("target", &target.url);
@@ -71,31 +65,36 @@ pub(super) async fn run(args: WriteArgs, target: &Arc<Target>) -> Result<Report,
     };
     let meter = Meter::new(&args.report, 0);
     requests::run(&mut report, target, volume, &meter, Arc::clone(&writes)).await?;
-    let verified = client::with_connection(target, &tasks, async |connection| {
+    verify(&mut report, &writes, target).await;
+    Ok(report)
+}
+
+/// Compares the objects with what was written, and deletes them.
+async fn verify(report: &mut Report, writes: &Writes, target: &Arc<Target>) {
+    let tasks = Tasks::new();
+    let listed = client::with_connection(target, &tasks, async |connection| {
         let list = list_of(connection, &writes.objects.list_path()).await?;
         writes.objects.clear(connection).await?;
         Ok(list)
     });
-    let verified = verified.await;
+    let listed = listed.await;
     tasks.cancel();
-    match verified {
-        Ok(list) => {
-            let mut found: Vec<_> = list
-                .items
-                .iter()
-                .map(|item| (item.version, item.mark))
-                .collect();
-            found.sort_unstable_by_key(|(version, _)| *version);
-            let expected = writes.expected().await;
-            let deviating = deviating(&expected, &found);
-            report.count("objects_deviating", deviating);
-            report.fault(deviating, "objects are not as they were written last");
+    let list = match listed {
+        Ok(list) => list,
+        Err(error) => {
+            let fault = format!("the objects could not be checked: {error}");
+            report.faults.push(fault);
+            return;
         }
-        Err(error) => report
-            .faults
-            .push(format!("the objects could not be checked: {error}")),
-    }
-    Ok(report)
+    };
+    let found: Vec<_> = list
+        .items
+        .iter()
+        .map(|item| (item.version, item.mark))
+        .collect();
+    let deviating = deviating(&writes.expected().await, &found);
+    report.count("objects_deviating", deviating);
+    report.fault(deviating, "objects are not as they were written last");
 }
 
 /// Returns how many objects are in one of the lists but not in both.
@@ -131,8 +130,15 @@ pub(super) fn check(args: &WriteArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Creates the objects that the run changes or deletes.
+/// Deletes the objects of earlier runs, and creates those that the run changes or deletes.
 async fn prepare(writes: &Arc<Writes>, target: &Arc<Target>) -> Result<(), BenchError> {
+    let tasks = Tasks::new();
+    let namespaces = client::with_connection(target, &tasks, async |connection| {
+        writes.objects.prepare_namespaces(connection).await
+    });
+    let namespaces = namespaces.await;
+    tasks.cancel();
+    namespaces?;
     let count = match writes.verb {
         WriteVerb::Create => return Ok(()),
         WriteVerb::Deletecollection => writes.objects.namespaces * writes.objects.count,
@@ -191,7 +197,7 @@ impl RequestLoad for Writes {
 }
 
 impl Writes {
-    /// Returns the versions and marks that a list must have after the run, by version.
+    /// Returns the versions and marks that a list must have after the run.
     async fn expected(&self) -> Vec<(u64, Option<Mark>)> {
         match self.verb {
             WriteVerb::Delete | WriteVerb::Deletecollection => Vec::new(),
@@ -245,39 +251,15 @@ impl Writes {
         let mut state = self.states.lock(object).await;
         let before = state.map(|(version, _)| version);
         let mark = self.mark(Some(event));
-        let path = self.objects.path(object);
-        let annotations = json!({"metadata": {"annotations": {MARK: mark.to_string()}}});
-        let (body, content_type) = match self.verb {
-            WriteVerb::JsonPatch => {
-                let path = format!("/metadata/annotations/{MARK}");
-                let patch = json!([{"op": "replace", "path": path, "value": mark.to_string()}]);
-                (patch.to_string().into(), "application/json-patch+json")
-            }
-            WriteVerb::MergePatch => (
-                annotations.to_string().into(),
-                "application/merge-patch+json",
-            ),
-            WriteVerb::StrategicPatch => (
-                annotations.to_string().into(),
-                "application/strategic-merge-patch+json",
-            ),
-            WriteVerb::Apply => (
-                self.objects.body(0, object, Some(mark), None),
-                "application/apply-patch+yaml",
-            ),
-            _ => (
-                self.objects.body(0, object, Some(mark), before),
-                self.objects.media_type(),
-            ),
+        let mut path = self.objects.path(object);
+        if self.verb == WriteVerb::Apply {
+            path += "?fieldManager=watchet-bench&force=true";
+        }
+        let method = match self.verb {
+            WriteVerb::Update => Method::PUT,
+            _ => Method::PATCH,
         };
-        let (method, path) = match self.verb {
-            WriteVerb::Update => (Method::PUT, path),
-            WriteVerb::Apply => {
-                let query = "fieldManager=watchet-bench&force=true";
-                (Method::PATCH, format!("{path}?{query}"))
-            }
-            _ => (Method::PATCH, path),
-        };
+        let (body, content_type) = self.changed(object, mark, before);
         let call = Call {
             content_type,
             ..Call::new(method, &path, body)
@@ -286,6 +268,31 @@ impl Writes {
         let version = self.check(connection, &path, &response, mark, before)?;
         *state = Some((version, mark));
         Ok(response.len() as u64)
+    }
+
+    /// Returns the body that gives an object the mark, and its media type.
+    fn changed(&self, object: u32, mark: Mark, before: Option<u64>) -> (Bytes, &'static str) {
+        let value = mark.to_string();
+        let merged = || json!({"metadata": {"annotations": {MARK: value}}}).to_string();
+        match self.verb {
+            WriteVerb::JsonPatch => {
+                let path = format!("/metadata/annotations/{MARK}");
+                let patch = json!([{"op": "replace", "path": path, "value": value}]);
+                (patch.to_string().into(), "application/json-patch+json")
+            }
+            WriteVerb::MergePatch => (merged().into(), "application/merge-patch+json"),
+            WriteVerb::StrategicPatch => {
+                (merged().into(), "application/strategic-merge-patch+json")
+            }
+            WriteVerb::Apply => {
+                let body = self.objects.body(0, object, Some(mark), None);
+                (body, "application/apply-patch+yaml")
+            }
+            _ => {
+                let body = self.objects.body(0, object, Some(mark), before);
+                (body, self.objects.media_type())
+            }
+        }
     }
 
     /// Returns the version in a response, which must have the mark of the request.

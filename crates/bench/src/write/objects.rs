@@ -172,7 +172,7 @@ impl ObjectStates {
         self.0[object as usize].lock().await
     }
 
-    /// Returns the versions and marks of the objects that were written, by version.
+    /// Returns the versions and marks of the objects that were written.
     pub(super) async fn written(&self) -> Vec<(u64, Option<Mark>)> {
         let mut written = Vec::new();
         for state in &self.0 {
@@ -183,7 +183,6 @@ impl ObjectStates {
                     .map(|(version, mark)| (version, Some(mark))),
             );
         }
-        written.sort_unstable_by_key(|(version, _)| *version);
         written
     }
 }
