@@ -273,7 +273,7 @@ async fn wide_objects_stay_within_the_memory() {
 
 /// Other clients are served while the server processes sixteen bodies.
 #[tokio::test]
-async fn sixteen_bodies_at_once_do_not_delay_others() {
+async fn sixteen_concurrent_bodies_do_not_delay_others() {
     let server = Server::start(&[]).await;
     let map = |n: usize| {
         let start = format!(r#"{{"metadata":{{"name":"map-{n}"}},"data":{{"#);

@@ -5,7 +5,7 @@
 //! 1. Signatures are verified only of tokens whose claim `iss` is the URL of a configured issuer; other tokens are not
 //!    recognized.
 //! 2. Claims are mapped to a user only after the signature was verified with a key of the issuer and an allowed
-//!   algorithm that fits the key.
+//!    algorithm that fits the key.
 
 mod authenticator;
 mod claims;

@@ -7,12 +7,10 @@ use super::deadlines::Deadlines;
 use super::error::Fault;
 use super::layer::{Layer, Position};
 use super::snapshot::Snapshot;
+use super::tables::EXPIRE_KEYS_MAX;
 use super::wal::Frame;
 use crate::{Expect, KeyValue, Outcome, Put, StorageError, StorageEvent};
 use watchet_api::{ResourceVersion, StorageKey};
-
-/// Maximum number of keys that an operation expires: a few milliseconds, during which writers wait.
-pub(super) const EXPIRE_KEYS_MAX: usize = 256;
 
 /// Operations in progress.
 pub(super) struct Batch<'a> {

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::WeakSender;
 use super::data::Data;
 use super::error::{Fault, catch_damage};
 use super::layer::FrozenLayer;
+use super::operation::{Op, WriterStatus};
 use super::tables::Tables;
-use super::writer::{Op, WriterStatus};
 use crate::StorageError;
 
 /// What a checkpoint does with the ceiling. See `tables`.

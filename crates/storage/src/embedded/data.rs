@@ -10,34 +10,26 @@ use parking_lot::{Mutex, RwLock};
 use redb::{Builder, Database, StorageBackend};
 
 use super::error::{Fault, OpenError, catch_damage};
+use super::files::{DATA_FILE, REVISION_FILE, WAL_FILES};
 use super::layer::{FrozenLayer, Layer, Position};
 use super::open::{
-    check_revision, create, initialize, lock, make_directory, open_file, open_tables, replay,
+    PAGE_CACHE_BYTES, check_revision, create, initialize, lock, make_directory, open_file,
+    open_tables, replay,
 };
 use super::revision_file::RevisionFile;
 use super::snapshot::{Base, Snapshot};
 use super::state::State;
 use super::tables::Tables;
-use super::wal::{Frame, WAL_FILES, Wal};
+use super::wal::{Frame, Wal};
 use crate::StorageError;
-
-/// The name of the data file in the data directory.
-pub const DATA_FILE: &str = "store.redb";
-/// The name of the file that stores the last durable revision.
-pub const REVISION_FILE: &str = "store.revision_file";
-
-/// The database's page cache. It needs to hold only what a transaction writes and the inner pages
-/// on the path, since the watch cache holds the objects and the kernel caches the file. The default
-/// of 1 GiB would let the process grow by 1 GiB, and writes are no faster with 16 MiB.
-pub(super) const PAGE_CACHE_BYTES: usize = 4 << 20;
 
 /// Opens a failed database again.
 type Opener = Box<dyn Fn() -> Result<Database, OpenError> + Send + Sync>;
 
 /// The data of an open store.
 pub(super) struct Data {
-    /// `None` while closed: after a failure until it is open again, and after shutdown. Whoever uses
-    /// the database or a snapshot of it has a read lock.
+    /// `None` while closed: after a failure until it is open again, and after shutdown. A user of
+    /// the database or of a snapshot of it has a read lock.
     db: RwLock<Option<Database>>,
     state: RwLock<State>,
     opener: Option<Opener>,

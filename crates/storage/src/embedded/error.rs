@@ -4,8 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::data::DATA_FILE;
-use super::wal::WAL_FILES;
+use super::files::{DATA_FILE, WAL_FILES};
 use crate::StorageError;
 
 /// The remedy for a damaged store; each message about damage ends with it.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::REOPEN_PAUSE;
-use super::writer::{Op, Reply};
+use super::operation::{Op, REOPEN_PAUSE, Reply};
 use super::{Durability, Embedded};
 use crate::{Storage as _, StorageError};
 use watchet_api::ResourceVersion;

@@ -25,7 +25,6 @@ use std::ops::Bound::{Excluded, Included};
 
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
-use super::batch::EXPIRE_KEYS_MAX;
 use super::codec::{Head, Record, decode_number, encode_number};
 use super::error::Fault;
 use super::layer::{FrozenLayer, Position};
@@ -54,6 +53,8 @@ pub(super) const FORMAT_VERSION: u64 = 1;
 /// record has it.
 pub(super) const FIRST_REVISION: u64 = 1;
 
+/// Maximum number of keys that an operation expires: a few milliseconds, during which writers wait.
+pub(super) const EXPIRE_KEYS_MAX: usize = 256;
 /// Maximum number of operations per batch: many share the cost of a sync, and the first does not
 /// wait long.
 pub(super) const BATCH_OPS_MAX: usize = 256;

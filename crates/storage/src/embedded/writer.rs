@@ -7,11 +7,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::batch::{Batch, Changes};
@@ -21,14 +20,10 @@ use super::data::Data;
 use super::deadlines::Deadlines;
 use super::error::{Fault, catch_damage};
 use super::hub::Hub;
+use super::operation::{Op, Reply, WriterStatus};
 use super::tables::{self, BATCH_OPS_MAX};
 use super::wal::Wal;
-use crate::{Outcome, Put, StorageError};
-use watchet_api::{ResourceVersion, StorageKey};
-
-/// The delay between attempts to open the file again after a failure: short for an operator who
-/// frees space, long enough that verifying a large file costs little.
-pub(super) const REOPEN_PAUSE: Duration = Duration::from_secs(5);
+use crate::{Outcome, StorageError};
 
 /// Bytes of values after which a batch accepts no further operation.
 const BATCH_BYTES_MAX: usize = 8 << 20;
@@ -42,41 +37,6 @@ const ACTIVE_BYTES_MAX: usize = 2 * CHECKPOINT_BYTES;
 /// How long a batch waits for as many operations as the previous one had: less than a sync on a
 /// fast disk, more than clients need to write again.
 const GATHER_MAX: Duration = Duration::from_micros(150);
-
-/// Where to send a response.
-pub(super) type Reply<T> = oneshot::Sender<Result<T, StorageError>>;
-
-/// An operation of the writer.
-pub(super) enum Op {
-    /// A conditional put, with its deadline in milliseconds since the epoch (0: none).
-    Put(Put, u64, Reply<Outcome>),
-    /// A conditional delete.
-    Delete(StorageKey, ResourceVersion, Reply<Outcome>),
-    /// Compacts history before this revision.
-    Compact(ResourceVersion, Reply<()>),
-    /// Deletes the keys with at most this deadline; returns their number.
-    Expire(u64, Reply<usize>),
-    /// Writes all changes to the tables.
-    Flush(Reply<()>),
-    /// Writes all changes to the tables as the last operation before shutdown or a pause: a store
-    /// opened from this state has lost nothing.
-    FlushAndLowerCeiling(Reply<()>),
-    /// Opens the file again if the system has failed.
-    Reopen(Reply<()>),
-    /// Begins to write all changes to the tables, in the background.
-    Checkpoint,
-    /// The checkpointer has finished a layer.
-    Checkpointed,
-}
-
-impl Op {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Put(put, ..) => put.value.len(),
-            _ => 0,
-        }
-    }
-}
 
 /// An operation whose response waits for the commit.
 enum Pending {
@@ -94,45 +54,6 @@ impl Pending {
             Self::Expired(reply, count) => drop(reply.send(failed.map_or(Ok(count), Err))),
             Self::Done(reply) => drop(reply.send(failed.map_or(Ok(()), Err))),
         }
-    }
-}
-
-/// The writer's status, for the other tasks.
-#[derive(Debug, Default)]
-pub(super) struct WriterStatus {
-    /// The first deadline, in milliseconds since the epoch; `u64::MAX` for none.
-    pub(super) next_deadline_ms: AtomicU64,
-    /// Notified when the first deadline has become earlier.
-    pub(super) deadline_changed: Notify,
-    /// The reason why the writer rejects writes, if it does.
-    pub(super) failed: Mutex<Option<StorageError>>,
-    /// Notified when the writer has failed.
-    pub(super) has_failed: Notify,
-}
-
-impl WriterStatus {
-    /// Records a failure of the log or of the tables in the data file `file`, and returns the error
-    /// for callers. The state on disk is unknown, so no more writes are accepted until it is open
-    /// again. See [`WriterThread::recover`].
-    pub(super) fn fail(&self, fault: Fault, file: &str) -> StorageError {
-        let error = match fault {
-            Fault::Failed(detail) => StorageError::Failed(format!(
-                "{file}: {detail}; nothing is written until the store could be opened again, which \
-                 is tried every {REOPEN_PAUSE:?}"
-            )),
-            // Recorded already.
-            Fault::Storage(error) => return error,
-            fault @ Fault::Damaged(_) => fault.name_file(file),
-        };
-        tracing::error!(error = %error, "writer of the store failed");
-        *self.failed.lock() = Some(error.clone());
-        self.has_failed.notify_one();
-        error
-    }
-
-    /// Returns the reason why the writer rejects writes, if it does.
-    pub(super) fn failed(&self) -> Option<StorageError> {
-        self.failed.lock().clone()
     }
 }
 
@@ -243,7 +164,7 @@ impl WriterThread {
     }
 
     /// Opens the file again and writes everything that was acknowledged to the tables, whose sync
-    /// does not depend on a log that failed. Then the log begins anew, without the failed frame.
+    /// does not depend on a log that failed. Then the log begins with an empty file, without the failed frame.
     fn reopen(&mut self) -> Result<(), Fault> {
         // Its failure is the reason, or is repeated below.
         drop(self.checkpointer.wait());
@@ -273,7 +194,7 @@ impl WriterThread {
         let flush = ops.iter().any(|op| lower(op) || matches!(op, Op::Flush(_)));
         let writes = |op: &Op| matches!(op, Op::Put(..) | Op::Delete(..) | Op::Expire(..));
         if ops.iter().any(writes) {
-            self.make_room()?;
+            self.wait_for_space()?;
         }
         let (changes, next_deadline_ms) = self.data.with_snapshot(|snapshot| {
             let mut batch = Batch::begin(snapshot, &mut self.deadlines, ops.len(), bytes);
@@ -329,7 +250,7 @@ impl WriterThread {
     }
 
     /// Waits while the layers are too large, and until the ceiling is high enough.
-    fn make_room(&mut self) -> Result<(), Fault> {
+    fn wait_for_space(&mut self) -> Result<(), Fault> {
         if self.checkpointer.is_running()? && self.data.active_bytes() >= ACTIVE_BYTES_MAX {
             self.checkpointer.wait()?;
             self.checkpoint_if_due()?;

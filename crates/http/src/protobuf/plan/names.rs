@@ -7,8 +7,11 @@ pub(super) struct Names {
     factor: u64,
     /// How far a product is shifted to give a position in `table`.
     shift: u32,
-    table: Box<[Option<(Box<str>, usize)>]>,
+    table: Table,
 }
+
+/// Each position is empty or holds a name and its slot.
+type Table = Box<[Option<(Box<str>, usize)>]>;
 
 /// How many factors are tried for each size of the table.
 const TRIES: usize = 1_000;
@@ -47,12 +50,7 @@ impl Names {
     }
 }
 
-fn place(
-    names: &[(String, usize)],
-    factor: u64,
-    shift: u32,
-    size: usize,
-) -> Option<Box<[Option<(Box<str>, usize)>]>> {
+fn place(names: &[(String, usize)], factor: u64, shift: u32, size: usize) -> Option<Table> {
     let mut table = vec![None; size];
     for (name, slot) in names {
         let cell = &mut table[position(name.as_bytes(), factor, shift)];

@@ -32,7 +32,7 @@ async fn a_failing_disk_acknowledges_nothing() {
             "{unsure:?}"
         );
         let (shown, _) = store.get(&key("/pods/ns/b")).await.unwrap();
-        assert_eq!(shown, None, "it may be lost, so nobody sees it");
+        assert_eq!(shown, None, "it may be lost, so no read returns it");
         // A later sync that succeeds says nothing about writes before a failed one.
         disk.fail(NONE);
         let refused = put(&store, "/pods/ns/c", Expect::Absent).await;
@@ -79,7 +79,7 @@ async fn until(done: impl AsyncFn() -> bool) {
         if done().await {
             return;
         }
-        tokio::time::sleep(writer::REOPEN_PAUSE).await;
+        tokio::time::sleep(operation::REOPEN_PAUSE).await;
         std::thread::sleep(Duration::from_millis(1));
     }
     panic!("the condition is never met");
@@ -100,7 +100,7 @@ async fn store_recovers_once_its_disk_works() {
         put(&store, "/pods/ns/b", Expect::Absent).await.unwrap_err();
         put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
         // Attempts to open it fail.
-        tokio::time::sleep(3 * writer::REOPEN_PAUSE).await;
+        tokio::time::sleep(3 * operation::REOPEN_PAUSE).await;
         if fault != LOG_TORN {
             put(&store, "/pods/ns/c", Expect::Absent).await.unwrap_err();
             // The health check fails.
@@ -139,7 +139,7 @@ async fn a_failed_checkpoint_loses_nothing() {
     assert_eq!(keys(&copy).await, ["/pods/ns/a", "/pods/ns/b"]);
     assert_eq!(copy.current_revision().await.unwrap(), second);
     maintain(&store);
-    tokio::time::sleep(3 * writer::REOPEN_PAUSE).await;
+    tokio::time::sleep(3 * operation::REOPEN_PAUSE).await;
     disk.fail(NONE);
     until(async || store.status.failed().is_none()).await;
     let third = done(&store, "/pods/ns/c", Expect::Absent).await;

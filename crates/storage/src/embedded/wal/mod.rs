@@ -31,10 +31,8 @@ pub(super) use self::file::{DiskFile, LogFile};
 pub(super) use self::frame::Frame;
 use self::frame::{ALIGNMENT, find_later};
 use super::error::OpenError;
+use super::files::WAL_FILES;
 use super::private_file::sync_directory;
-
-/// The names of the files of the write-ahead log in the data directory.
-pub const WAL_FILES: [&str; 2] = ["store.wal.0", "store.wal.1"];
 
 /// A file is extended by this number of zeros when it is full, so that most syncs change neither
 /// its length nor its blocks.
