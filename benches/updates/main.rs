@@ -3,12 +3,14 @@
 //! of what they could send. It prints updates and deliveries per second, and fails if a watcher misses an event or
 //! receives one twice.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use watchet::api::{ListOptions, ResourceVersion, StorageKey};
 use watchet::builtin::new_registry;
 use watchet::metrics::Metrics;
@@ -32,11 +34,13 @@ fn main() {
         .expect("a runtime");
     let (writes, elapsed) = runtime.block_on(run(seconds()));
     let per_second = |count: u64| count as f64 / elapsed.as_secs_f64();
-    println!(
+    writeln!(
+        std::io::stdout(),
         "{:.0} {:.0}",
         per_second(writes),
         per_second(writes * WATCHERS as u64)
-    );
+    )
+    .expect("a standard output");
 }
 
 /// Returns the value of `--seconds`, by default 10. Cargo adds `--bench`.

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::{join_all, select};
 use http::Method;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::harness::usage::{LongPolls, kib, reset_peak_kib, wait_until_idle};
 use crate::harness::{PATIENCE, Protocol, Reply, Server, Webhook};
