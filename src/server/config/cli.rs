@@ -305,7 +305,7 @@ mod tests {
         );
         check(
             &["bench", "fill", "secrets"],
-            Err(r#"<RESOURCE>: "secrets" is not one of configmaps, pods"#),
+            Err(r#"<RESOURCE>: "secrets" is not one of configmaps, pods, widgets, gadgets"#),
         );
         check(
             &["bench", "watch", "--json", "--print", "load"],

@@ -103,15 +103,16 @@ pub(crate) async fn wc_201_special_forms_in_protobuf(site: &Site) {
     let container = &spec.containers[0];
     let limits = &container.resources.as_ref().unwrap().limits;
     assert_eq!(limits["cpu"].string.as_deref(), Some("250m"));
-    let port = |text: Option<&str>, number: Option<i32>| IntOrString {
-        r#type: Some(i64::from(text.is_some())),
-        int_val: number,
-        str_val: text.map(str::to_owned),
+    // Go's generated code writes all three fields, also the empty one.
+    let port = |is_string: bool, text: &str, number: i32| IntOrString {
+        r#type: Some(i64::from(is_string)),
+        int_val: Some(number),
+        str_val: Some(text.to_owned()),
     };
     let live = container.liveness_probe.clone().unwrap().handler.unwrap();
-    assert_eq!(live.http_get.unwrap().port, Some(port(Some("http"), None)));
+    assert_eq!(live.http_get.unwrap().port, Some(port(true, "http", 0)));
     let ready = container.readiness_probe.clone().unwrap().handler.unwrap();
-    assert_eq!(ready.tcp_socket.unwrap().port, Some(port(None, Some(80))));
+    assert_eq!(ready.tcp_socket.unwrap().port, Some(port(false, "", 80)));
 
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let deployment = json!({
