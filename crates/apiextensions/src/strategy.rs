@@ -247,6 +247,10 @@ async fn validate_aside(
     Ok(())
 }
 
+/// The estimated memory in bytes that a definition may take: some 40,000 properties. It is less than for other objects,
+/// because the schema is in memory once more while it is checked.
+const DEFINITION_BYTES_MAX: usize = 30 << 20;
+
 /// How CustomResourceDefinitions differ from other built-in resources.
 #[derive(Debug)]
 pub struct DefinitionStrategy(pub Arc<Definitions>);
@@ -254,6 +258,10 @@ pub struct DefinitionStrategy(pub Arc<Definitions>);
 impl Strategy for DefinitionStrategy {
     fn keeps_form(&self) -> bool {
         true
+    }
+
+    fn object_bytes_max(&self) -> usize {
+        DEFINITION_BYTES_MAX
     }
 
     fn apply_schema(&self, object: &mut Value) -> Result<(), ApiError> {

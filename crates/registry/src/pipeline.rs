@@ -17,7 +17,7 @@ use super::target::Target;
 use super::{conversion, metadata, preconditions, ratchet, scale};
 use watchet_admission::request::Operation;
 use watchet_api::{ResourceVersion, StatusCause, WriteOptions};
-use watchet_schema::{OBJECT_BYTES_MAX, managed, memory_of};
+use watchet_schema::{managed, memory_of};
 
 /// The pipeline of one write.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +76,7 @@ impl<'a> Pipeline<'a> {
         metadata::wipe_system_fields(&mut object);
         metadata::dedupe_owners(&mut object, &self.options.warnings);
         self.set_defaults(&mut object)?;
-        check_memory(&object, None)?;
+        self.check_memory(&object, None)?;
         if fields == ManagedFields::Stale {
             resource.strategy.canonicalize(&mut object);
             self.manage(None, &mut object).await?;
@@ -255,7 +255,7 @@ impl<'a> Pipeline<'a> {
     ) -> Result<Change, ApiError> {
         let resource = &self.target.resource;
         self.set_defaults(&mut object)?;
-        check_memory(&object, Some(&current.value))?;
+        self.check_memory(&object, Some(&current.value))?;
         if fields == ManagedFields::Stale {
             resource.strategy.canonicalize(&mut object);
             self.manage(Some(&current.value), &mut object).await?;
@@ -377,21 +377,23 @@ impl<'a> Pipeline<'a> {
         let Target { resource, name, .. } = self.target;
         Err(ApiError::invalid(resource, name, causes))
     }
-}
 
-/// Checks the memory that `object` takes with its defaults. An object that takes more already, as `current`, may not grow.
-///
-/// # Errors
-/// 413
-fn check_memory(object: &Value, current: Option<&Value>) -> Result<(), ApiError> {
-    let memory = memory_of(object);
-    if memory <= OBJECT_BYTES_MAX || current.is_some_and(|current| memory <= memory_of(current)) {
-        return Ok(());
+    /// Checks the memory that `object` takes with its defaults. An object that takes more already, as `current`, may not
+    /// grow.
+    ///
+    /// # Errors
+    /// 413
+    fn check_memory(&self, object: &Value, current: Option<&Value>) -> Result<(), ApiError> {
+        let limit = self.target.resource.strategy.object_bytes_max();
+        let memory = memory_of(object);
+        if memory <= limit || current.is_some_and(|current| memory <= memory_of(current)) {
+            return Ok(());
+        }
+        Err(ApiError::TooLarge(format!(
+            "the object is too large: with its defaults it takes {memory} bytes of memory, and at most {limit} are \
+             allowed: use fewer or larger values, or several objects"
+        )))
     }
-    Err(ApiError::TooLarge(format!(
-        "the object is too large: with its defaults it takes {memory} bytes of memory, and at most {OBJECT_BYTES_MAX} \
-         are allowed: use fewer or larger values, or several objects"
-    )))
 }
 
 /// Returns true if nothing prevents the deletion of `object`, as this write is about to store it.

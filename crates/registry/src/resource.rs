@@ -30,7 +30,7 @@ use watchet_api::{
 };
 use watchet_cacher::ObjectList;
 use watchet_schema::openapi::SchemaText;
-use watchet_schema::{KindType, Types};
+use watchet_schema::{KindType, OBJECT_BYTES_MAX, Types};
 use watchet_storage::Storage;
 
 /// One served resource, e.g. apps/v1 deployments.
@@ -313,6 +313,11 @@ pub trait Strategy: Any + Debug + Send + Sync {
     /// object need not be copied.
     fn keeps_form(&self) -> bool {
         false
+    }
+
+    /// The estimated memory in bytes that an object may take with its defaults, as `memory_of` of `watchet-schema` counts.
+    fn object_bytes_max(&self) -> usize {
+        OBJECT_BYTES_MAX
     }
 
     /// Returns a name for an object that a client gave neither a name nor a `generateName`.

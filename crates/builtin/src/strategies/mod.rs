@@ -138,6 +138,14 @@ impl Strategy for Builtin {
         self.own.canonicalize(object);
     }
 
+    fn keeps_form(&self) -> bool {
+        self.own.keeps_form()
+    }
+
+    fn object_bytes_max(&self) -> usize {
+        self.own.object_bytes_max()
+    }
+
     fn default_name(&self) -> Option<String> {
         self.own.default_name()
     }
