@@ -195,17 +195,23 @@ measure_lists() {
     measure "$(list_rows "RV 0, plain")" \
         "${lists[@]}" 20 --resource-version 0 --server "$plain" --http 1.1 "${pid[@]}"
     measure "$(list_rows consistent)" "${lists[@]}" 20 "${pid[@]}"
-    measure "$(list_rows protobuf)" "${lists[@]}" 5 --accept protobuf "${pid[@]}"
+    measure "$(list_rows protobuf)" "${lists[@]}" 20 --accept protobuf "${pid[@]}"
     for name in watch-list list; do
         measure "cpu_ms_per_megabyte=$name of all pods by 10 concurrent clients: CPU ms per MB
 latency_us_complete.p99=$name of all pods by 10 concurrent clients: p99 us" \
             storm pods --clients 10 --by "$name" "${pid[@]}"
     done
+    measure "cpu_ms_per_megabyte=watch-list of all pods by 10 concurrent clients, protobuf: CPU ms per MB" \
+        storm pods --clients 10 --by watch-list --accept protobuf "${pid[@]}"
     measure "$cpu=list, label selector that matches none: CPU ms" \
         "${lists[@]}" "$(scaled 200)" --label-selector tier=none "${pid[@]}"
     measure "$cpu=list by spec.nodeName, 50 pods: CPU ms" \
         "${lists[@]}" "$cheap_requests" --field-selector spec.nodeName=node-7 "${pid[@]}"
     measure "$cpu=list limit=500: CPU ms" "${lists[@]}" "$(scaled 500)" --limit 500 "${pid[@]}"
+    for name in protobuf table metadata metadata-protobuf; do
+        measure "$cpu=list limit=500, $name: CPU ms" \
+            "${lists[@]}" "$(scaled 300)" --limit 500 --accept "$name" "${pid[@]}"
+    done
     measure "$cpu=get, consistent: CPU ms" \
         get pods --count "$pods" --requests "$(scaled 20000)" "${pid[@]}"
 }
@@ -214,7 +220,7 @@ latency_us_complete.p99=$name of all pods by 10 concurrent clients: p99 us" \
 measure_pods() {
     local before after run
     local fill=(fill pods --count "$pods" --size 3000 --nodes $((pods > 50 ? pods / 50 : 1)) --print rss_bytes_after)
-    local warm=(list pods --requests 1 --print rss_bytes_after)
+    local warm=(list pods --requests 1 --print rss_bytes_after) json
     fresh_server "$1"
     # The other server cannot start again, so the objects of earlier rows are deleted instead.
     for ((run = 1; run <= runs; run++)); do
@@ -223,6 +229,7 @@ measure_pods() {
     # Starts the cache of pods, so that the difference is the memory of the pods only.
     before=$(bench "${warm[@]}" --pid "$server" --saturate)
     after=$(bench "${fill[@]}" --pid "$server" --saturate)
+    json=$(bench list pods --resource-version 0 --requests 1 --pid "$server" --saturate --print bytes)
     memory_row
     if [ -n "$against" ]; then
         before=$(on_other "${warm[@]}")
@@ -234,10 +241,10 @@ measure_pods() {
     measure_restart "$1"
 }
 
-# memory_row: adds the row of the memory that the pods take, from $before and $after.
+# memory_row: adds the row of the memory that the pods take, from $before, $after and $json, the size of a list of them.
 memory_row() {
     row "memory with the pods cached, above idle: x of their JSON" \
-        "$(awk -v after="$after" -v before="$before" -v json=$((pods * 3000)) \
+        "$(awk -v after="$after" -v before="$before" -v json="$json" \
             'BEGIN { printf "%.2f", (after - before) / json }')"
 }
 
@@ -290,6 +297,7 @@ measure_write_growth() {
 }
 
 measure_storage() {
+    local name
     column=$1
     measure_starts "$1"
     measure_idle "$1"
@@ -297,6 +305,11 @@ measure_storage() {
     measure "cpu_ms_per_request=create config maps of 1 KB, 16 writers: CPU ms
 requests_per_s=create config maps of 1 KB, 16 writers: per second" \
         fill configmaps --namespace bench-RUN --count "$(scaled 20000)" --pid "$server"
+    for name in json protobuf; do
+        measure "cpu_ms_per_request=create pods of 3 KB, 8 writers, $name: CPU ms" \
+            write pods --verb create --size 3000 --connections 8 --requests "$(scaled 5000)" \
+            --accept "$name" --pid "$server"
+    done
     measure_watches
     measure_watch_growth
     measure_pods "$1"

@@ -69,11 +69,17 @@ impl Schema {
         }
         let fields = self.types.object_fields(message);
         let mut reader = Reader(bytes);
+        // Encoders write fields in about the order of the table, so the next one is near the previous one.
+        let mut previous = 0;
         while let Some((number, wire)) = reader.field()? {
+            let (before, after) = fields.split_at(previous);
+            let mut candidates = after.iter().chain(before);
             // Unknown fields are dropped, as in kube-apiserver.
-            let Some(field) = fields.iter().find(|f| f.number() == Some(number)) else {
+            let Some(at) = candidates.position(|field| field.number() == Some(number)) else {
                 continue;
             };
+            previous = (previous + at) % fields.len();
+            let field = &fields[previous];
             if let (Node::Object { object: inner, .. }, true) =
                 (self.node(field), field.is_inline())
             {
@@ -97,7 +103,6 @@ impl Schema {
         object: &mut Map<String, Value>,
     ) -> Result<(), InvalidProtobuf> {
         let wrong = || self.wire_type(message, field.number().unwrap_or_default());
-        let name = || field.name().to_owned();
         let memory = position.memory;
         match self.node(field) {
             Node::List {
@@ -106,10 +111,8 @@ impl Schema {
                 ..
             } => {
                 let item = self.types.node(item);
-                let list = object
-                    .entry(name())
-                    .or_insert_with(|| Value::Array(Vec::new()));
-                let Value::Array(list) = list else {
+                let Value::Array(list) = member(object, field.name(), || Value::Array(Vec::new()))
+                else {
                     return Err(wrong());
                 };
                 // Numbers may be packed: several in one field.
@@ -133,10 +136,8 @@ impl Schema {
                 list.push(value);
             }
             Node::Map { value, .. } => {
-                let map = object
-                    .entry(name())
-                    .or_insert_with(|| Value::Object(Map::new()));
-                let Value::Object(map) = map else {
+                let Value::Object(map) = member(object, field.name(), || Value::Object(Map::new()))
+                else {
                     return Err(wrong());
                 };
                 let entry = wire.bytes().ok_or_else(wrong)?;
@@ -148,7 +149,7 @@ impl Schema {
                 let value = self.value(field, node, wire, position)?.ok_or_else(wrong)?;
                 if !(field.drops_empty() && is_empty(&value)) {
                     memory.count_member(field.name(), object.is_empty())?;
-                    object.insert(name(), value);
+                    object.insert(field.name().to_owned(), value);
                 }
             }
         }
@@ -291,6 +292,18 @@ impl<'a> Envelope<'a> {
         }
         whole.then_some(envelope).ok_or(InvalidProtobuf::Malformed)
     }
+}
+
+/// Returns a member, which is `new` if there is none. Copies the name only then, because a list has a field for each item.
+fn member<'o>(
+    object: &'o mut Map<String, Value>,
+    name: &str,
+    new: impl FnOnce() -> Value,
+) -> &'o mut Value {
+    if !object.contains_key(name) {
+        object.insert(name.to_owned(), new());
+    }
+    &mut object[name]
 }
 
 fn bad(name: &str, problem: impl ToString) -> InvalidProtobuf {
