@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use watchet_api::{Object, ResourceVersion};
 use watchet_registry::{Registry, Resource};
@@ -146,8 +147,14 @@ impl Renderer {
         let body = self.body(object)?;
         match self.form {
             Form::Object => out.put_slice(&body),
-            Form::Metadata => write_partial(&body, out)?,
-            Form::Table(include) => self.write_row(&body, include, out)?,
+            Form::Metadata => write_metadata(metadata_of(&body)?, out),
+            Form::Table(include) => {
+                let metadata = match &body {
+                    Cow::Borrowed(_) => object.metadata_slice(),
+                    Cow::Owned(converted) => metadata_of(converted)?,
+                };
+                self.write_row(&body, metadata, include, out)?;
+            }
         }
         Ok(())
     }
@@ -203,17 +210,24 @@ impl Renderer {
     fn write_row(
         &self,
         body: &[u8],
+        metadata: &[u8],
         include: IncludeObject,
         out: &mut BytesMut,
     ) -> Result<(), serde_json::Error> {
-        let value: Value = serde_json::from_slice(body)?;
+        // No cell of a built-in resource is printed from the managed fields, which are about half of an object.
+        let omitted: &[_] = match self.resource.is_builtin() {
+            true => &["metadata", "managedFields"],
+            false => &[],
+        };
+        let mut reader = serde_json::Deserializer::from_slice(body);
+        let value = Without(omitted).deserialize(&mut reader)?;
         let cells = self.resource.table_cells(&value, jiff::Timestamp::now());
         out.put_slice(br#"{"cells":"#);
         out.put_slice(Value::Array(cells).to_string().as_bytes());
         out.put_slice(br#","object":"#);
         match include {
             IncludeObject::None => out.put_slice(b"null"),
-            IncludeObject::Metadata => write_partial(body, out)?,
+            IncludeObject::Metadata => write_metadata(metadata, out),
             IncludeObject::Object => out.put_slice(body),
         }
         out.put_slice(b"}");
@@ -234,7 +248,8 @@ impl Renderer {
         if let Form::Table(_) = self.form {
             out.put_slice(self.table_head(metadata, columns).as_bytes());
             let body = format!(r#"{{"metadata":{metadata}}}"#);
-            self.write_row(body.as_bytes(), IncludeObject::Metadata, out)?;
+            let metadata = metadata.as_bytes();
+            self.write_row(body.as_bytes(), metadata, IncludeObject::Metadata, out)?;
             out.put_slice(b"]}");
             return Ok(());
         }
@@ -255,10 +270,44 @@ fn table_metadata(at: ResourceVersion) -> String {
     }
 }
 
-fn write_partial(body: &[u8], out: &mut BytesMut) -> Result<(), serde_json::Error> {
+fn metadata_of(body: &[u8]) -> Result<&[u8], serde_json::Error> {
     let object: WithMetadata<'_> = serde_json::from_slice(body)?;
-    write_metadata(object.metadata.get().as_bytes(), out);
-    Ok(())
+    Ok(object.metadata.get().as_bytes())
+}
+
+/// Deserializes an object without the member at this path.
+struct Without<'p>(&'p [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for Without<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        reader.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Without<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            let value = match self.0 {
+                [omitted] if name == *omitted => {
+                    members.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                [parent, rest @ ..] if name == *parent => members.next_value_seed(Without(rest))?,
+                _ => members.next_value()?,
+            };
+            object.insert(name, value);
+        }
+        Ok(Value::Object(object))
+    }
 }
 
 /// Appends a PartialObjectMetadata with this JSON of `metadata`.
