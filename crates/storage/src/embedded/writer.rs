@@ -104,7 +104,7 @@ impl WriterThread {
 
     /// Empties the log, whose frames are all in the tables, so that the data file is complete.
     fn reset_wal(&mut self) {
-        if self.status.failed().is_some() {
+        if self.status.failed().is_some() || self.data.has_changes() {
             return;
         }
         if let Some(Err(detail)) = self.wal.as_mut().map(Wal::reset) {

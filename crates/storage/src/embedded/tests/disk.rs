@@ -25,16 +25,30 @@ pub(super) struct Disk {
     data: Arc<Sparse>,
     logs: [Arc<Mutex<Vec<u8>>>; 2],
     fault: Arc<AtomicU8>,
-    /// All successful accesses, in order.
+    /// The accesses in their order.
     journal: Arc<Mutex<Vec<Access>>>,
 }
 
-/// An access to a file: the data file (0), or a file of the log.
+/// An access to a file: the data file (0), or a file of the log. All succeed but the failed sync.
 #[derive(Debug, Clone)]
 enum Access {
     Write(usize, u64, Vec<u8>),
     SetLen(usize, u64),
     Sync(usize),
+    /// A sync that failed. As in Linux, the bytes written before remain readable, but no later sync
+    /// writes them to disk.
+    FailedSync(usize),
+}
+
+impl Access {
+    /// Returns whether a sync of `file` succeeded; `None` if this is no sync of it.
+    fn synced(&self, file: usize) -> Option<bool> {
+        match self {
+            Self::Sync(of) if *of == file => Some(true),
+            Self::FailedSync(of) if *of == file => Some(false),
+            _ => None,
+        }
+    }
 }
 
 /// The data file on a disk.
@@ -75,15 +89,15 @@ impl Disk {
         let copy = Self::default();
         let journal = self.journal.lock();
         let journal = &journal[..accesses];
-        let synced = [0, 1, 2].map(|file| {
-            let sync = |access: &Access| matches!(access, Access::Sync(of) if *of == file);
-            journal.iter().rposition(sync)
-        });
+        let is_durable = |number: usize, file: usize| {
+            let mut syncs = journal[number..].iter();
+            syncs.find_map(|access| access.synced(file)) == Some(true)
+        };
         let mut random = random;
         for (number, access) in journal.iter().enumerate() {
             match (access, &mut random) {
                 (Access::Write(file, offset, bytes), Some(random))
-                    if synced[*file].is_none_or(|synced| number > synced) =>
+                    if !is_durable(number, *file) =>
                 {
                     let part = bytes.len() * random.usize(..3) / 2;
                     copy.apply(&Access::Write(*file, *offset, bytes[..part].to_vec()));
@@ -113,7 +127,7 @@ impl Disk {
                 let mut log = self.logs[file - 1].lock();
                 log.resize(usize::try_from(*len).unwrap(), 0);
             }
-            Access::Sync(_) => {}
+            Access::Sync(_) | Access::FailedSync(_) => {}
         }
         journal.push(access.clone());
     }
@@ -198,7 +212,10 @@ impl LogFile for SimulatedLog {
 
     fn sync(&mut self) -> io::Result<()> {
         match self.0.fault() {
-            FULL | LOG_SYNC => Err(full()),
+            FULL | LOG_SYNC => {
+                self.0.apply(&Access::FailedSync(self.1 + 1));
+                Err(full())
+            }
             _ => {
                 self.0.apply(&Access::Sync(self.1 + 1));
                 Ok(())

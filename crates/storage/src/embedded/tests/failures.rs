@@ -66,6 +66,34 @@ async fn a_failing_disk_acknowledges_nothing() {
     }
 }
 
+/// After a sync that failed, the frame can be read until a power failure, but a later sync does not
+/// write it to disk. A start that only synced lost it, and every write acknowledged after it.
+#[tokio::test]
+async fn a_frame_whose_sync_failed_is_durable_after_a_restart() {
+    let mut random = fastrand::Rng::with_seed(watchet_test_util::seeds::seed());
+    let disk = Disk::default();
+    let store = disk.open(Durability::Fsync, true);
+    done(&store, "/pods/ns/a", Expect::Absent).await;
+    disk.fail(LOG_SYNC);
+    put(&store, "/pods/ns/b", Expect::Absent).await.unwrap_err();
+    drop(store);
+    disk.fail(NONE);
+
+    let store = disk.open(Durability::Fsync, false);
+    assert_eq!(keys(&store).await, ["/pods/ns/a", "/pods/ns/b"]);
+    let visible = disk.accesses();
+    done(&store, "/pods/ns/c", Expect::Absent).await;
+    let acknowledged = disk.accesses();
+    drop(store);
+    for accesses in visible..=disk.accesses() {
+        let copy = disk.crash_after(accesses, Some(&mut random));
+        let found = keys(&copy.open(Durability::Fsync, false)).await;
+        let known = if accesses < acknowledged { 2 } else { 3 };
+        let expected = ["/pods/ns/a", "/pods/ns/b", "/pods/ns/c"];
+        assert_eq!(found[..known], expected[..known], "after {accesses}");
+    }
+}
+
 fn maintain(store: &Arc<Embedded>) {
     let tasks = Tasks::new();
     let (maintained, stop) = (store.clone(), tasks.token());

@@ -122,10 +122,13 @@ impl Wal {
             // Nothing is needed: begins at the beginning.
             wal.files[active].position = 0;
         }
-        for file in &mut wal.files {
+        for (file, content) in wal.files.iter_mut().zip(&contents) {
             // The page cache may have frames that are not on disk, if the process was killed
-            // between its write and its sync. They become visible, so they must be durable.
-            let synced = file.file.sync();
+            // between its write and its sync, or if the sync failed. They become visible, so they
+            // must be durable. After a failed sync the kernel does not write the pages to disk
+            // unless they are written again.
+            let frames = &content.bytes[..content.end];
+            let synced = file.file.write(0, frames).and_then(|()| file.file.sync());
             synced.map_err(|error| OpenError::io(&file.path, error))?;
         }
         Ok((wal, frames))
