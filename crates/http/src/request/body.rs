@@ -39,7 +39,8 @@ pub(crate) fn object(
             let value = protobuf.object(body, &memory);
             let value = value.map_err(|error| invalid("protobuf", &memory, error))?;
             // Messages have looser types than objects: a quantity is any string there.
-            decode(kind, value, &MemoryBudget::unlimited())
+            let memory = MemoryBudget::new(OBJECT_BYTES_MAX);
+            decode(kind, value, &memory)
                 .map_err(|error: serde_json::Error| invalid("protobuf", &memory, error))
         }
         "application/yaml" | "application/x-yaml" | "text/yaml" => {

@@ -111,7 +111,8 @@ impl Schema {
                 ..
             } => {
                 let item = self.types.node(item);
-                let Value::Array(list) = member(object, field.name(), || Value::Array(Vec::new()))
+                let Value::Array(list) =
+                    member(object, field.name(), memory, || Value::Array(Vec::new()))?
                 else {
                     return Err(wrong());
                 };
@@ -136,7 +137,8 @@ impl Schema {
                 list.push(value);
             }
             Node::Map { value, .. } => {
-                let Value::Object(map) = member(object, field.name(), || Value::Object(Map::new()))
+                let Value::Object(map) =
+                    member(object, field.name(), memory, || Value::Object(Map::new()))?
                 else {
                     return Err(wrong());
                 };
@@ -295,15 +297,20 @@ impl<'a> Envelope<'a> {
 }
 
 /// Returns a member, which is `new` if there is none. Copies the name only then, because a list has a field for each item.
+///
+/// # Errors
+/// The member exceeds `memory`.
 fn member<'o>(
     object: &'o mut Map<String, Value>,
     name: &str,
+    memory: &MemoryBudget,
     new: impl FnOnce() -> Value,
-) -> &'o mut Value {
+) -> Result<&'o mut Value, InvalidProtobuf> {
     if !object.contains_key(name) {
+        memory.count_member(name, object.is_empty())?;
         object.insert(name.to_owned(), new());
     }
-    &mut object[name]
+    Ok(&mut object[name])
 }
 
 fn bad(name: &str, problem: impl ToString) -> InvalidProtobuf {

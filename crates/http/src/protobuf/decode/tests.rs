@@ -52,6 +52,35 @@ fn schema() -> std::sync::Arc<Schema> {
     Schema::for_tests()
 }
 
+/// Lists and maps that are members were not counted, so a role of 850 KB took 180 MB.
+#[test]
+fn all_values_count_as_memory() {
+    let empty_verbs = bytes(2, bytes(1, "")).repeat(1_000);
+    // `ints` of an attribute of a device, packed and empty.
+    let attribute = entry(2, "a", bytes(6, ""));
+    let device = bytes(6, [bytes(1, "d"), attribute].concat());
+    let labels = bytes(1, entry(11, "a", ""));
+    let bodies = [
+        ("rbac.authorization.k8s.io/v1", "Role", empty_verbs),
+        ("resource.k8s.io/v1", "ResourceSlice", bytes(2, device)),
+        ("v1", "ConfigMap", labels),
+    ];
+    for (api_version, kind, part) in bodies {
+        let body = body(api_version, kind, &[part]);
+        let value = schema().object(&body, &MemoryBudget::unlimited()).unwrap();
+        let mut own = value.clone();
+        for member in ["apiVersion", "kind"] {
+            own.as_object_mut().unwrap().remove(member);
+        }
+        let memory = watchet_schema::memory_of(&own);
+        let refused = schema().object(&body, &MemoryBudget::new(memory - 1));
+        assert!(
+            refused.is_err(),
+            "{kind}: more than {memory} bytes: {value}"
+        );
+    }
+}
+
 #[test]
 fn a_config_map_is_decoded() {
     let metadata = [
