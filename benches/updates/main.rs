@@ -40,7 +40,7 @@ fn main() {
         per_second(writes),
         per_second(writes * WATCHERS as u64)
     )
-    .expect("a standard output");
+    .expect("standard output is open");
 }
 
 /// Returns the value of `--seconds`, by default 10. Cargo adds `--bench`.

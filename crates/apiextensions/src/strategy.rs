@@ -32,6 +32,10 @@ use watchet_tasks::Tasks;
 /// The time limit for a write of a definition to wait until the server serves the definition.
 const SERVED_WITHIN: Duration = Duration::from_secs(2);
 
+/// The estimated memory in bytes that a definition may take: some 38,000 properties. It is less than for other objects,
+/// because the schema is in memory once more while it is checked.
+const DEFINITION_BYTES_MAX: usize = 30 << 20;
+
 impl Custom {
     /// Returns the rules of all custom resources.
     pub(super) fn rules() -> Rules {
@@ -246,10 +250,6 @@ async fn validate_aside(
         .for_each(|cause| causes.push(cause));
     Ok(())
 }
-
-/// The estimated memory in bytes that a definition may take: some 40,000 properties. It is less than for other objects,
-/// because the schema is in memory once more while it is checked.
-const DEFINITION_BYTES_MAX: usize = 30 << 20;
 
 /// How CustomResourceDefinitions differ from other built-in resources.
 #[derive(Debug)]

@@ -317,8 +317,8 @@ pub(in crate::server) struct Flags {
     /// Maximum memory for the history of one resource, even if it is shorter than the window
     #[arg(long, value_name = "BYTES", default_value = "256Mi", help_heading = WATCH_CACHE)]
     pub watch_history_bytes_max: SettingValue,
-    /// Maximum memory for encodings of objects other than JSON, of all resources together; 0 retains none, and each
-    /// response is encoded by itself
+    /// Maximum memory for encodings of objects other than JSON, of all resources together; 0 retains none, and
+    /// each response encodes its objects again
     #[arg(long, value_name = "BYTES", default_value = "256Mi", help_heading = WATCH_CACHE)]
     pub encoding_cache_bytes_max: SettingValue,
     /// How often each cache is compared with a list from storage; 0 is never

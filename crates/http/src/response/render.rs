@@ -270,6 +270,7 @@ fn table_metadata(at: ResourceVersion) -> String {
     }
 }
 
+/// Returns the JSON of the metadata of an object.
 fn metadata_of(body: &[u8]) -> Result<&[u8], serde_json::Error> {
     let object: WithMetadata<'_> = serde_json::from_slice(body)?;
     Ok(object.metadata.get().as_bytes())
