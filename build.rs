@@ -26,7 +26,8 @@ fn main() {
         .or_else(|| git(&["rev-parse", "HEAD"]))
         .filter(|commit| is_commit(commit))
         .unwrap_or_default();
-    println!("cargo::rustc-env=WATCHET_GIT_COMMIT={commit}");
+    // Not WATCHET_GIT_COMMIT: `cargo run` also passes the variable to the program, which takes WATCHET_* as its settings.
+    println!("cargo::rustc-env=BUILD_GIT_COMMIT={commit}");
     #[cfg(feature = "jemalloc")]
     link_malloc_conf();
 }

@@ -1,7 +1,7 @@
 //! The commit of this build.
 
 /// The commit, set by the build script; empty if it is unknown.
-pub(super) const GIT_COMMIT: &str = env!("WATCHET_GIT_COMMIT");
+pub(super) const GIT_COMMIT: &str = env!("BUILD_GIT_COMMIT");
 
 #[cfg(test)]
 mod tests {
