@@ -79,6 +79,18 @@ fn protobuf_pod() -> Vec<u8> {
     [b"k8s\0".to_vec(), field(1, &types), field(2, &pod)].concat()
 }
 
+/// Returns a cluster role in protobuf with rules of one empty verb, of four bytes each.
+fn protobuf_role() -> Vec<u8> {
+    let rules = field(2, &field(1, b"")).repeat(BODY_BYTES_MAX / 4 - 100);
+    let role = [field(1, &field(1, b"a")), rules].concat();
+    let types = [
+        field(1, b"rbac.authorization.k8s.io/v1"),
+        field(2, b"ClusterRole"),
+    ]
+    .concat();
+    [b"k8s\0".to_vec(), field(1, &types), field(2, &role)].concat()
+}
+
 /// A request with a body: its method, path and content type.
 type Target<'a> = (Method, &'a str, &'a str);
 
@@ -130,6 +142,9 @@ async fn many_empty_objects_are_rejected_before_they_are_decoded() {
     check("JSON", create(JSON), body.clone(), 413).await;
     check("protobuf", create(PROTOBUF), protobuf_pod(), 413).await;
     check("YAML", create(YAML), body, 413).await;
+    // The lists of the rules were not counted.
+    let create = (Method::POST, ROLES, PROTOBUF);
+    check("protobuf lists", create, protobuf_role(), 413).await;
 }
 
 /// Bodies at the limit: defaults, validation and managed fields multiply their memory.

@@ -18,8 +18,12 @@ use watchet_cacher::ReadError;
 use watchet_schema::managed::{self, ApplyError, Scope, Versions, WriteContext};
 use watchet_schema::{KindType, TypeRef};
 
+/// The maximum number of members, outside of lists, of an object with managed fields. An object with more does not fit into
+/// storage (1.5 MiB), since a member has at least six bytes, and its managed fields would take more memory than itself.
+const MANAGED_MEMBERS_MAX: usize = 262_144;
+
 impl Pipeline<'_> {
-    /// Sets the managed fields of `object`, which is in stored form and replaces `live`.
+    /// Sets the managed fields of `object`, which is in stored form and replaces `live`. Omits them if there are too many.
     ///
     /// # Errors
     /// [`ApiError::NotServed`] when the definition changes while its webhook converts.
@@ -28,6 +32,10 @@ impl Pipeline<'_> {
         live: Option<&Value>,
         object: &mut Value,
     ) -> Result<(), ApiError> {
+        if members(object) > MANAGED_MEMBERS_MAX {
+            metadata::put_managed_fields(Value::Null, object);
+            return Ok(());
+        }
         let mut kinds = self.kinds([live, Some(object)]);
         let api_version = self.target.resource.api_version();
         let context = self.write_context(&api_version);
@@ -272,6 +280,14 @@ impl<'k> Versions<'k> for &'k Kinds<'_> {
             None => Ok(objects.iter().map(of_each).collect()),
         }
     }
+}
+
+/// Returns the number of members of an object and of the objects in it, outside of lists.
+fn members(value: &Value) -> usize {
+    let Value::Object(object) = value else {
+        return 0;
+    };
+    object.len() + object.values().map(members).sum::<usize>()
 }
 
 fn cause(conflict: &managed::Conflict) -> StatusCause {
