@@ -78,7 +78,10 @@ async fn a_node_cannot_select_what_it_cannot_read() {
 #[tokio::test]
 async fn a_node_cannot_change_its_owners() {
     let mut cluster = Cluster::start().await;
-    let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": "absent", "uid": "absent"});
+    // An owner that exists: the garbage collector deletes a node whose owner does not.
+    let default = cluster.admin.get("/api/v1/namespaces/default").await.json();
+    let uid = &default["metadata"]["uid"];
+    let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": uid});
     let owned = json!({"metadata": {"ownerReferences": [owner]}});
     let reason = r#"node "n1" is not allowed to modify ownerReferences"#;
     let own = format!("{NODES}/n1");
