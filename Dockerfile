@@ -8,7 +8,7 @@ ARG WATCHET_GIT_COMMIT
 # The caches keep the protobuf compiler and the dependencies between builds.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --profile dist --locked && cp target/dist/watchet /watchet
+    cargo build --release --locked && cp target/release/watchet /watchet
 
 # Makes the certificates of the etcd cluster in docker-compose.yml.
 FROM debian:bookworm-slim@sha256:96e378d7e6531ac9a15ad505478fcc2e69f371b10f5cdf87857c4b8188404716 AS certificates

@@ -5,7 +5,7 @@
 //! `RequestReceived` (two events per request) and without it (one event). The task that writes runs on the same
 //! thread between the requests and is part of the time.
 
-#[allow(dead_code, reason = "the benches of parts use all of it")]
+#[allow(dead_code, reason = "no bench uses all of it")]
 #[path = "../fixture/mod.rs"]
 mod fixture;
 

@@ -3,6 +3,7 @@
 //!
 //! The benches call public functions only, so that they measure each part as it is used.
 
+#[allow(dead_code, reason = "no bench uses all of it")]
 #[path = "../fixture/mod.rs"]
 mod fixture;
 

@@ -305,6 +305,8 @@ measure_storage() {
     measure "cpu_ms_per_request=create config maps of 1 KB, 16 writers: CPU ms
 requests_per_s=create config maps of 1 KB, 16 writers: per second" \
         fill configmaps --namespace bench-RUN --count "$(scaled 20000)" --pid "$server"
+    measure "cpu_ms_per_request=create config maps of 1 KB, one client, 100 per second: CPU ms" \
+        fill configmaps --namespace paced-RUN --count "$(scaled 2000)" --rate 100 --connections 1 --pid "$server"
     for name in json protobuf; do
         measure "cpu_ms_per_request=create pods of 3 KB, 8 writers, $name: CPU ms" \
             write pods --verb create --size 3000 --connections 8 --requests "$(scaled 5000)" \

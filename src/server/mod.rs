@@ -24,6 +24,7 @@ mod transport;
 mod process;
 
 mod envtest;
+mod store_commands;
 
 #[cfg(test)]
 mod controller_tests;

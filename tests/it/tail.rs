@@ -411,7 +411,7 @@ async fn an_unknown_resource_is_an_error_immediately() {
             &nowhere.path().join("none"),
             &["pods"],
             2,
-            "none\": No such file",
+            "none\": No such file or directory (os error 2); name the kubeconfig of the server",
         ),
     ] {
         let mut tail = Tail::start(kubeconfig, args);

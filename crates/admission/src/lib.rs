@@ -48,6 +48,8 @@ pub mod cluster;
 mod dynamic_admission;
 mod error;
 mod expressions;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod matching;
 pub mod plugins;
 mod policy;

@@ -54,7 +54,8 @@ impl Request<'_> {
 
     /// Returns true if the request is for this subresource.
     pub fn is_of_subresource(&self, group: &str, resource: &str, subresource: &str) -> bool {
-        self.group == group && self.resource == resource && self.subresource == subresource
+        // The resource first: most calls are for another one, while most groups and subresources are empty.
+        self.resource == resource && self.group == group && self.subresource == subresource
     }
 
     /// Returns true if the request creates an object of this resource.

@@ -5,7 +5,7 @@
 //! came to them (the CLOCK algorithm, an approximation of least recently used).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -15,7 +15,10 @@ use super::object::{EncodedObject, EncodingUsage, Object};
 /// The encodings of all objects of a server that were recently read in it.
 #[derive(Debug)]
 pub struct EncodingCache {
+    /// The configured limit.
     bytes_max: usize,
+    /// The present limit, at most the configured one.
+    bytes_now: AtomicUsize,
     usage: Arc<EncodingUsage>,
     /// The objects with an encoding, in the order in which they are examined. Objects that were dropped meanwhile are
     /// skipped, and removed when they are more than half.
@@ -48,12 +51,21 @@ impl EncodingCache {
     pub fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
+            bytes_now: AtomicUsize::new(bytes_max),
             usage: Arc::default(),
             queue: Mutex::new(VecDeque::new()),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
         })
+    }
+
+    /// Limits the cache to `bytes` if that is less than the configured limit, until the next call, and drops encodings until
+    /// the rest fits.
+    pub fn restrict(&self, bytes: usize) {
+        let bytes = bytes.min(self.bytes_max);
+        self.bytes_now.store(bytes, Ordering::Relaxed);
+        self.evict(&mut self.queue.lock());
     }
 
     /// Returns the counters.
@@ -90,7 +102,7 @@ impl EncodingCache {
     fn insert(&self, object: &Arc<Object>, encoded: EncodedObject) {
         let slot = object.encoding_slot();
         slot.remember_len(&encoded);
-        if encoded.len() > self.bytes_max {
+        if encoded.len() > self.bytes_now.load(Ordering::Relaxed) {
             return;
         }
         let is_new = slot.set(encoded, &self.usage);
@@ -107,8 +119,9 @@ impl EncodingCache {
 
     /// Drops encodings until the rest fits. Each object is examined at most twice: the first time may only clear its mark.
     fn evict(&self, queue: &mut VecDeque<Weak<Object>>) {
+        let bytes_max = self.bytes_now.load(Ordering::Relaxed);
         for _ in 0..2 * queue.len() {
-            if self.usage.bytes() <= self.bytes_max {
+            if self.usage.bytes() <= bytes_max {
                 return;
             }
             let Some(next) = queue.pop_front() else {
@@ -199,6 +212,30 @@ mod tests {
         assert_eq!((read(&cache, &a, 1), read(&cache, &a, 2)), (1, 2));
         assert_eq!((cache.stats().bytes, cache.stats().entries), (0, 0));
         assert_eq!(a.encoded_message_len(), Some(80));
+    }
+
+    #[test]
+    fn a_restricted_cache_drops_encodings_until_the_restriction_ends() {
+        let cache = EncodingCache::new(1_000);
+        let objects: Vec<_> = (0..10).map(|n| object(&n.to_string())).collect();
+        let read_all = || {
+            for object in &objects {
+                assert_eq!(read(&cache, object, 1), 1);
+            }
+        };
+        read_all();
+        assert_eq!(cache.stats().bytes, 1_000);
+        cache.restrict(250);
+        assert_eq!(cache.stats().bytes, 200);
+        read_all();
+        assert_eq!(cache.stats().bytes, 200);
+        cache.restrict(0);
+        assert_eq!((cache.stats().bytes, cache.stats().entries), (0, 0));
+        cache.restrict(usize::MAX);
+        read_all();
+        assert_eq!(cache.stats().bytes, 1_000, "the configured limit");
+        read(&cache, &object("eleventh"), 1);
+        assert!(cache.stats().bytes <= 1_000);
     }
 
     /// Each change of an object makes a new one. The queue once grew with every change until the limit was reached.

@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+#[cfg(feature = "planted-bugs")]
+use super::planted_bug::{PlantedBug, is_planted};
 use super::{EventType, Object, ResourceVersion};
 
 /// One watch event, shared by all watchers that receive it with this type.
@@ -68,6 +70,12 @@ impl WatchEvent {
 
     /// Returns the JSON frame `{"type":…,"object":…}` and a newline; all callers share the bytes.
     pub fn json_frame(&self) -> Bytes {
+        #[cfg(feature = "planted-bugs")]
+        if let (EventType::Deleted, Some(previous)) = (self.event_type, &self.previous)
+            && is_planted(PlantedBug::DeletionAtOldVersion)
+        {
+            return previous.json_frame(self.event_type);
+        }
         self.frame
             .get_or_init(|| self.object.json_frame(self.event_type))
             .clone()

@@ -33,9 +33,12 @@ mod meta_selector;
 pub mod names;
 mod object;
 mod options;
+#[cfg(feature = "planted-bugs")]
+pub mod planted_bug;
 mod predicate;
 mod resource_version;
 mod scan;
+mod server_memory;
 mod shard_selector;
 mod status;
 mod user;
@@ -59,6 +62,9 @@ pub use options::{
 };
 pub use predicate::{ResolvedFieldSelector, Scope, SelectionPredicate};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
+pub use server_memory::{
+    MemoryPressure, MemoryRefusal, MemoryReservation, MemoryUse, ServerMemory, ServerMemoryStats,
+};
 pub use shard_selector::{InvalidShardSelector, ShardSelector};
 pub use status::{Status, StatusCause, StatusDetails};
 pub use user::{

@@ -1,5 +1,5 @@
-//! Reads an object's metadata and column values from its JSON in one pass; it copies escaped texts
-//! only.
+//! Reads an object's metadata and column values from its JSON in one pass, unless a column is in
+//! `metadata` or a name beside it is escaped. It copies escaped texts only.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,7 +28,7 @@ pub(super) struct Scanned<'a> {
 /// Scans the JSON of an object.
 ///
 /// # Errors
-/// Returns an error if the input is not the JSON of a Kubernetes object. The visitor rejects an
+/// Returns an error if the input is not the JSON of a Kubernetes object. The visitors reject an
 /// array in place of the object or its metadata, which serde's derived structs accept: no version
 /// can be spliced into it.
 pub(super) fn scan<'a>(
@@ -37,44 +37,142 @@ pub(super) fn scan<'a>(
 ) -> Result<Scanned<'a>, serde_json::Error> {
     let mut values = columns.values();
     let mut json = serde_json::Deserializer::from_slice(stored);
-    let metadata = Envelope(&mut values).deserialize(&mut json)?;
+    let found = Envelope(&mut values).deserialize(&mut json)?;
     json.end()?;
-    if !metadata.starts_with('{') {
-        return Err(serde_json::Error::custom("metadata is not an object"));
+    let metadata = match found.text_within(stored) {
+        Some(metadata) => metadata,
+        None => serde_json::from_slice::<RawMetadata<'a>>(stored)?
+            .metadata
+            .get(),
+    };
+    if let Some(member) = values.member("metadata") {
+        member.deserialize(&mut serde_json::Deserializer::from_str(metadata))?;
     }
-    let fields: Metadata<'a> = serde_json::from_str(metadata)?;
+    let fields = found.fields;
     Ok(Scanned {
         metadata,
         uid: fields.uid.map_or(Cow::Borrowed(""), |uid| uid.0),
         labels: fields.labels.map_or_else(Vec::new, |labels| labels.0),
         fields: values.finish(),
-        has_version: fields.resource_version,
+        has_version: fields.has_version,
     })
 }
 
+/// Finds only the text of `metadata`.
 #[derive(Deserialize)]
-struct Metadata<'a> {
-    /// Only checked to be strings; the name and namespace come from the key.
-    #[serde(default, borrow, rename = "name")]
-    _name: Option<Text<'a>>,
-    #[serde(default, borrow, rename = "namespace")]
-    _namespace: Option<Text<'a>>,
-    #[serde(default, borrow)]
-    uid: Option<Text<'a>>,
-    #[serde(default, borrow)]
-    labels: Option<Pairs<'a>>,
-    #[serde(default, rename = "resourceVersion", deserialize_with = "present")]
-    resource_version: bool,
+struct RawMetadata<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
 }
+
+/// `metadata`, and the member names around it, which locate its text without a second pass. A name
+/// that is escaped in the input does not locate anything.
+struct FoundMetadata<'a> {
+    fields: Metadata<'a>,
+    /// The first name in `metadata`; `None` if it is empty or its first name is escaped.
+    first_name: Option<&'a str>,
+    /// What follows `metadata`.
+    next: Next<'a>,
+}
+
+/// What follows a member.
+enum Next<'a> {
+    /// The end of the object.
+    End,
+    /// A member with this name; `None` if it is escaped.
+    Member(Option<&'a str>),
+}
+
+impl<'a> FoundMetadata<'a> {
+    /// Returns the text of `metadata` in `stored`, the valid JSON in which it was found; `None` if no
+    /// name locates it, or if it is not UTF-8.
+    fn text_within(&self, stored: &'a [u8]) -> Option<&'a str> {
+        let before_name = |name: &str| {
+            let offset = (name.as_ptr() as usize).checked_sub(stored.as_ptr() as usize)?;
+            Some(stored.get(..offset)?.strip_suffix(b"\"")?.trim_ascii_end())
+        };
+        let start = before_name(self.first_name?)?.strip_suffix(b"{")?.len();
+        let until = match self.next {
+            Next::End => stored.trim_ascii_end().strip_suffix(b"}")?,
+            Next::Member(name) => before_name(name?)?.strip_suffix(b",")?,
+        };
+        let text = until.trim_ascii_end().get(start..)?;
+        debug_assert!(text.ends_with(b"}"), "it is an object");
+        std::str::from_utf8(text).ok()
+    }
+}
+
+/// Returns the name if it is a slice of the input.
+fn borrowed<'a>(name: &Cow<'a, str>) -> Option<&'a str> {
+    match name {
+        Cow::Borrowed(name) => Some(name),
+        Cow::Owned(_) => None,
+    }
+}
+
+/// The members of `metadata` that the cache needs.
+#[derive(Default)]
+struct Metadata<'a> {
+    uid: Option<Text<'a>>,
+    labels: Option<Pairs<'a>>,
+    has_version: bool,
+}
+
+/// Reads `metadata`, and the first name in it.
+struct MetadataVisitor;
+
+impl<'a> DeserializeSeed<'a> for MetadataVisitor {
+    type Value = (Metadata<'a>, Option<&'a str>);
+
+    fn deserialize<D: Deserializer<'a>>(self, de: D) -> Result<Self::Value, D::Error> {
+        de.deserialize_map(self)
+    }
+}
+
+impl<'a> Visitor<'a> for MetadataVisitor {
+    type Value = (Metadata<'a>, Option<&'a str>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("metadata, an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut fields = Metadata::default();
+        let mut first_name = None;
+        let mut is_first = true;
+        // A second member of the same name is an error, because clients would read either.
+        let mut seen = [false; MEMBERS.len()];
+        while let Some(Text(name)) = map.next_key()? {
+            if std::mem::take(&mut is_first) {
+                first_name = borrowed(&name);
+            }
+            if let Some(index) = MEMBERS.iter().position(|member| *member == name)
+                && std::mem::replace(&mut seen[index], true)
+            {
+                return Err(A::Error::duplicate_field(MEMBERS[index]));
+            }
+            match &*name {
+                // Only checked to be strings: the name and namespace come from the key.
+                "name" | "namespace" => drop(map.next_value::<Option<Text<'a>>>()?),
+                "uid" => fields.uid = map.next_value()?,
+                "labels" => fields.labels = map.next_value()?,
+                name => {
+                    // Also if it is null, because a second member of the same name must not be
+                    // added.
+                    fields.has_version |= name == "resourceVersion";
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok((fields, first_name))
+    }
+}
+
+/// The members of `metadata` that are read.
+const MEMBERS: [&str; 5] = ["name", "namespace", "uid", "labels", "resourceVersion"];
 
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-/// Returns true for any value, including null, because a second member of the same name must not be
-/// added.
-fn present<'de, D: Deserializer<'de>>(de: D) -> Result<bool, D::Error> {
-    IgnoredAny::deserialize(de).map(|_| true)
-}
 
 /// Sorted by key; the last value of a duplicate key.
 struct Pairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
@@ -113,39 +211,44 @@ impl<'de: 'a, 'a> Visitor<'de> for Pairs<'a> {
 struct Envelope<'a, 'v>(&'v mut Values<'a>);
 
 impl<'a> DeserializeSeed<'a> for Envelope<'a, '_> {
-    type Value = &'a str;
+    type Value = FoundMetadata<'a>;
 
-    fn deserialize<D: Deserializer<'a>>(self, de: D) -> Result<&'a str, D::Error> {
+    fn deserialize<D: Deserializer<'a>>(self, de: D) -> Result<Self::Value, D::Error> {
         de.deserialize_map(self)
     }
 }
 
 impl<'a> Visitor<'a> for Envelope<'a, '_> {
-    type Value = &'a str;
+    type Value = FoundMetadata<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a Kubernetes object")
     }
 
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<&'a str, A::Error> {
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut metadata = None;
+        let mut next = Next::End;
         while let Some(Text(name)) = map.next_key()? {
+            if metadata.is_some() && matches!(next, Next::End) {
+                next = Next::Member(borrowed(&name));
+            }
             if name == "metadata" {
-                let raw: &'a RawValue = map.next_value()?;
-                if metadata.replace(raw.get()).is_some() {
+                if metadata.is_some() {
                     return Err(A::Error::duplicate_field("metadata"));
                 }
-                if let Some(member) = self.0.member(&name) {
-                    let mut again = serde_json::Deserializer::from_str(raw.get());
-                    member.deserialize(&mut again).map_err(A::Error::custom)?;
-                }
+                metadata = Some(map.next_value_seed(MetadataVisitor)?);
             } else if let Some(member) = self.0.member(&name) {
                 map.next_value_seed(member)?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
         }
-        metadata.ok_or_else(|| A::Error::missing_field("metadata"))
+        let (fields, first_name) = metadata.ok_or_else(|| A::Error::missing_field("metadata"))?;
+        Ok(FoundMetadata {
+            fields,
+            first_name,
+            next,
+        })
     }
 }
 
@@ -201,8 +304,24 @@ mod tests {
         Some(json!([text("uid")?, labels, fields, version]))
     }
 
+    /// Returns true if the text of `metadata` is found without a second pass.
+    fn is_located(json: &str, columns: &ColumnSet) -> bool {
+        let mut values = columns.values();
+        let found = Envelope(&mut values)
+            .deserialize(&mut serde_json::Deserializer::from_str(json))
+            .unwrap();
+        found.text_within(json.as_bytes()).is_some()
+    }
+
+    /// Returns the result of `scan` as [`expected`] does, after a check of the text of `metadata`.
     fn found(json: &str, columns: &ColumnSet) -> Option<Value> {
         let scanned = scan(json.as_bytes(), columns).ok()?;
+        let raw: RawMetadata<'_> = serde_json::from_str(json).unwrap();
+        assert_eq!(scanned.metadata, raw.metadata.get(), "{json}");
+        let has_names = scanned.metadata.contains('"');
+        if has_names && !json.contains('\\') {
+            assert!(is_located(json, columns), "{json}");
+        }
         let labels = scanned.labels.iter();
         let labels: Map<_, _> = labels.map(|(k, v)| (k.to_string(), json!(v))).collect();
         Some(json!([
@@ -328,5 +447,49 @@ mod tests {
         let last = scan(r#"{"metadata":{"labels":{"a":"1","a":"2"}},"source":"s","source":"t"}"#);
         let last = last.unwrap();
         assert_eq!((&last[1]["a"], &last[2][3]), (&json!("2"), &json!("t")));
+    }
+
+    /// The text of `metadata` is found wherever it is, with and without names that locate it.
+    #[test]
+    fn metadata_is_found() {
+        let columns = columns();
+        for metadata in [
+            r#"{"a":1}"#,
+            r#"{ "a" : {"b":[{}]} , "c":"}," }"#,
+            "{\n\t\"uid\": \"}\"\r\n }",
+            r#"{"":{}}"#,
+            r#"{"\u0061":1,"b":2}"#,
+            "{}",
+            "{ }",
+        ] {
+            for object in [
+                format!(r#"{{"metadata":{metadata}}}"#),
+                format!("{{\"metadata\" : {metadata} \n}}"),
+                format!(r#"{{"a":{{}},"metadata":{metadata},"spec":{{}},"x":1}}"#),
+                format!("{{ \"metadata\": {metadata} ,\n \"\" : {{}}, \"x\" : 1 }}"),
+                format!(r#"{{"metadata":{metadata},"\u0061":{{}},"x":1}}"#),
+            ] {
+                let scanned = scan(object.as_bytes(), &columns).unwrap();
+                assert_eq!(scanned.metadata, metadata, "{object}");
+            }
+        }
+    }
+
+    /// Only a name that is escaped, or missing, needs a second pass.
+    #[test]
+    fn names_locate_metadata() {
+        for (object, expected) in [
+            (r#"{"metadata":{"uid":"a"},"spec":{}}"#, true),
+            (r#"{"metadata":{"uid":"a"}}"#, true),
+            (
+                r#"{"\u0061":1,"metadata":{"uid":"a","\u0062":1},"spec":{}}"#,
+                true,
+            ),
+            (r#"{"metadata":{"\u0075id":"a"},"spec":{}}"#, false),
+            (r#"{"metadata":{"uid":"a"},"\u0073pec":{}}"#, false),
+            (r#"{"metadata":{},"spec":{}}"#, false),
+        ] {
+            assert_eq!(is_located(object, &columns()), expected, "{object}");
+        }
     }
 }

@@ -279,7 +279,15 @@ impl Following {
                 continue;
             };
             if let Err(error) = entry.write_status(registry, &name).await {
-                tracing::warn!(%error, name, "cannot write the status of a definition yet");
+                // An outage of storage itself is logged once.
+                match error.is_outage() {
+                    true => {
+                        tracing::debug!(%error, name, "cannot write the status of a definition yet")
+                    }
+                    false => {
+                        tracing::warn!(%error, name, "cannot write the status of a definition yet")
+                    }
+                }
                 self.unwritten.insert(name);
             }
         }

@@ -28,6 +28,8 @@ mod custom;
 mod definition;
 mod definitions;
 mod follow;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod json_path;
 mod provider;
 mod resources;
@@ -35,6 +37,7 @@ mod review;
 mod schema;
 mod strategy;
 mod structural;
+mod v1beta1;
 mod versions;
 mod write_barrier;
 

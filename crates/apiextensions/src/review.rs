@@ -75,6 +75,15 @@ impl Review {
         }
     }
 
+    /// Returns the review with this uid, which was not sent.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn with_uid(objects: Vec<Value>, to: &str, uid: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            ..Self::new(objects, to)
+        }
+    }
+
     /// Returns the body of the request.
     pub(super) fn body(&self) -> Bytes {
         let review = json!({

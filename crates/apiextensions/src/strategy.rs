@@ -17,6 +17,7 @@ use super::batches::RequestedVersion;
 use super::custom::Custom;
 use super::definition::Definition;
 use super::definitions::Definitions;
+use super::v1beta1;
 use super::{cleanup, definition, schema};
 use watchet_api::{ColumnSet, EventType, Object, StatusCause, UserInfo};
 use watchet_cacher::{ReadError, StoredTransform};
@@ -256,6 +257,10 @@ async fn validate_aside(
 pub struct DefinitionStrategy(pub Arc<Definitions>);
 
 impl Strategy for DefinitionStrategy {
+    fn upgrade_stored(&self, stored: &[u8]) -> Option<Vec<u8>> {
+        v1beta1::upgrade_stored(stored)
+    }
+
     fn keeps_form(&self) -> bool {
         true
     }

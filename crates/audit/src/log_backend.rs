@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use crate::LOG_INTERVAL;
 use crate::batch::{BatchOptions, BatchRate};
 use crate::delivery::Mode;
+use crate::log_backups::LogBackups;
 use crate::log_file::{LogFile, Rotated};
 use crate::queue::{Queue, QueueLimits};
-use crate::rotated_files::RotatedFiles;
 use crate::rotation::Rotation;
 use crate::truncate::Truncate;
 use watchet_metrics::{LogInterval, Metrics};
@@ -61,7 +61,7 @@ pub(crate) struct LogBackend {
     queue: Queue,
     file: Mutex<LogFile>,
     /// The rotated files; locked while they are deleted or compressed. `None` for stdout and devices.
-    rotated: Option<Arc<Mutex<RotatedFiles>>>,
+    backups: Option<Arc<Mutex<LogBackups>>>,
     failures: LogInterval,
     tasks: Tasks,
     metrics: Arc<Metrics>,
@@ -82,7 +82,7 @@ impl LogBackend {
             batch_events: options.batch.size_max,
             batch_bytes: batch_bytes.unwrap_or(BATCH_BYTES_MAX),
         };
-        let rotated = RotatedFiles::new(&options.path, options.rotation);
+        let backups = LogBackups::new(&options.path, options.rotation);
         Ok(Self {
             mode: options.mode,
             format: options.format,
@@ -90,7 +90,7 @@ impl LogBackend {
             truncate: options.truncate,
             queue: Queue::new(limits),
             file: Mutex::new(file),
-            rotated: is_rotated.then(|| Arc::new(Mutex::new(rotated))),
+            backups: is_rotated.then(|| Arc::new(Mutex::new(backups))),
             failures: LogInterval::new(LOG_INTERVAL),
             tasks,
             metrics,
@@ -178,12 +178,12 @@ impl LogBackend {
 
     /// Starts a task that deletes and compresses rotated files; at the start, those of an earlier process.
     fn spawn_clean_up(self: &Arc<Self>) {
-        let Some(rotated) = &self.rotated else {
+        let Some(backups) = &self.backups else {
             return;
         };
-        let rotated = Arc::clone(rotated);
+        let backups = Arc::clone(backups);
         let clean_up = move || {
-            if let Err(error) = rotated.lock().clean_up() {
+            if let Err(error) = backups.lock().clean_up() {
                 tracing::error!(%error, "cannot delete or compress rotated audit logs");
             }
         };

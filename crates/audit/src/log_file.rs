@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::rotated_files::RotatedFiles;
+use crate::log_backups::LogBackups;
 use crate::rotation::Rotation;
 
 /// The file or stream to which lines are written.
 #[derive(Debug)]
 pub(crate) enum LogFile {
     Stdout,
-    Rotated(RotatedFile),
+    Regular(OpenLogFile),
 }
 
 /// An open file and its size. A device or a pipe, such as `/dev/null`, is only written: it is never renamed, and no
 /// file beside it is deleted or compressed.
 #[derive(Debug)]
-pub(crate) struct RotatedFile {
+pub(crate) struct OpenLogFile {
     path: PathBuf,
     rotation: Rotation,
     /// `None` after a rotation that failed.
@@ -36,7 +36,7 @@ struct OpenFile {
     is_regular: bool,
 }
 
-/// Whether the rotated files have changed, so that they need [`RotatedFiles::clean_up`].
+/// Whether the rotated files have changed, so that they need [`LogBackups::clean_up`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rotated {
     No,
@@ -53,7 +53,7 @@ impl LogFile {
             return Ok(Self::Stdout);
         }
         let (file, size) = open(path)?;
-        Ok(Self::Rotated(RotatedFile {
+        Ok(Self::Regular(OpenLogFile {
             path: path.to_owned(),
             rotation,
             file: Some(file),
@@ -65,7 +65,7 @@ impl LogFile {
     pub(crate) fn is_rotated(&self) -> bool {
         match self {
             Self::Stdout => false,
-            Self::Rotated(log) => log.file.as_ref().is_some_and(|file| file.is_regular),
+            Self::Regular(log) => log.file.as_ref().is_some_and(|file| file.is_regular),
         }
     }
 
@@ -81,12 +81,12 @@ impl LogFile {
                 stdout.flush()?;
                 Ok(Rotated::No)
             }
-            Self::Rotated(file) => file.write(lines),
+            Self::Regular(file) => file.write(lines),
         }
     }
 }
 
-impl RotatedFile {
+impl OpenLogFile {
     fn write(&mut self, lines: &[u8]) -> io::Result<Rotated> {
         let added = lines.len() as u64;
         let is_full = self.size > 0 && self.size + added > self.rotation.bytes_max();
@@ -120,7 +120,7 @@ impl RotatedFile {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
-        let names = RotatedFiles::new(&self.path, self.rotation);
+        let names = LogBackups::new(&self.path, self.rotation);
         let mut time = Timestamp::now();
         while names.exists(time) {
             time += SignedDuration::from_millis(1);

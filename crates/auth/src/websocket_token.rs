@@ -19,7 +19,7 @@ const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 /// # Errors
 /// Upstream's rules: several tokens, a token that is not base64url of UTF-8, or no other
 /// subprotocol.
-pub fn take(headers: &mut HeaderMap) -> Result<(), Unauthorized> {
+pub fn move_token_to_header(headers: &mut HeaderMap) -> Result<(), Unauthorized> {
     if !headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return Ok(());
     }
@@ -75,11 +75,11 @@ mod tests {
             headers.append(SEC_WEBSOCKET_PROTOCOL, value);
         }
         let text = |name| headers_text(&headers, name);
-        match (take(&mut headers.clone()), expected) {
+        match (move_token_to_header(&mut headers.clone()), expected) {
             (Err(_), Err(_)) => {}
             (Ok(()), Ok((authorization, rest))) => {
                 let mut headers = headers.clone();
-                take(&mut headers).unwrap();
+                move_token_to_header(&mut headers).unwrap();
                 assert_eq!(headers_text(&headers, AUTHORIZATION), authorization);
                 assert_eq!(headers_text(&headers, SEC_WEBSOCKET_PROTOCOL), rest);
             }

@@ -26,6 +26,8 @@
 //! ```
 
 mod config;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod jwt;
 mod webhook;
 

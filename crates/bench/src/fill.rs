@@ -80,6 +80,7 @@ pub(super) async fn run(args: FillArgs, target: &Arc<Target>) -> Result<Report, 
     let objects = &fill.objects;
     let volume = Volume {
         requests: objects.count.get(),
+        rate: args.rate,
         connections: args.connections.get(),
         accept: Encoding::Json,
     };
@@ -128,6 +129,7 @@ impl RequestLoad for Clear {
 pub(super) async fn clear(args: ClearArgs, target: &Arc<Target>) -> Result<Report, BenchError> {
     let volume = Volume {
         requests: args.objects.count.get(),
+        rate: 0.0,
         connections: args.connections.get(),
         accept: Encoding::Json,
     };

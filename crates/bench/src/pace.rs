@@ -1,4 +1,4 @@
-//! The schedule of writes. It is fixed at the start: a slow server makes later writes late, which
+//! The schedule of requests. It is fixed at the start: a slow server makes later writes late, which
 //! is reported, but does not reduce their rate.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,6 +34,11 @@ impl Pace {
             turns,
             next: AtomicU32::new(0),
         }
+    }
+
+    /// Returns the number of turns that are taken.
+    pub(super) fn taken(&self) -> u32 {
+        self.next.load(Ordering::Relaxed)
     }
 
     /// Waits for the next turn and takes it; `None` if all are taken. A turn whose wait is
@@ -72,6 +77,7 @@ mod tests {
         }
         assert_eq!(pace.turn().await, None);
         assert_eq!(pace.turn().await, None);
+        assert_eq!(pace.taken(), 5);
     }
 
     #[tokio::test(start_paused = true)]

@@ -70,6 +70,7 @@ pub(super) async fn get(args: GetArgs, target: &Arc<Target>) -> Result<Report, B
     };
     let volume = Volume {
         requests: args.requests.get(),
+        rate: 0.0,
         connections: args.connections.get(),
         accept: args.responses.accept,
     };
@@ -166,6 +167,7 @@ pub(super) async fn list(args: ListArgs, target: &Arc<Target>) -> Result<Report,
     };
     let volume = Volume {
         requests: query.requests.get(),
+        rate: 0.0,
         connections: query.connections.get(),
         accept,
     };

@@ -1,9 +1,9 @@
 //! The closed loop: each connection sends a request, waits for its response and sends the next,
-//! until the number of requests is reached. The loads provide the requests.
+//! immediately or at its scheduled time, until the number of requests is reached. The loads provide
+//! the requests.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -15,6 +15,7 @@ use super::client::{self, ClientError, Connection};
 use super::error::BenchError;
 use super::latency::Latencies;
 use super::meter::{Consumption, Meter};
+use super::pace::Pace;
 use super::progress::Progress;
 use super::report::Report;
 use super::target::Target;
@@ -37,6 +38,8 @@ pub(super) trait RequestLoad: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Volume {
     pub requests: u32,
+    /// Requests per second of all connections together; 0 is as fast as they are answered.
+    pub rate: f64,
     pub connections: usize,
     pub accept: Encoding,
 }
@@ -80,19 +83,18 @@ pub(super) async fn run<A: RequestLoad>(
     let before = meter.read()?;
     let begin = Instant::now();
     let mut progress = Progress::begin("requests", volume.requests.into());
-    let next = Arc::new(AtomicU32::new(0));
+    let pace = Arc::new(Pace::start(volume.requests, volume.rate));
     let mut workers = Vec::new();
     for (connection, driver) in connections {
         let work = work(
             connection.accepting(volume.accept),
             Arc::clone(&load),
-            Arc::clone(&next),
-            volume.requests,
+            Arc::clone(&pace),
         );
         workers.push(tasks.spawn("requests", driver.run(work)));
     }
     while !workers.iter().all(JoinHandle::is_finished) {
-        progress.set(next.load(Ordering::Relaxed).min(volume.requests).into());
+        progress.set(pace.taken().into());
         sleep(POLL_INTERVAL).await;
     }
     let consumption = meter.between(&before, &meter.read()?);
@@ -111,17 +113,12 @@ pub(super) async fn run<A: RequestLoad>(
 async fn work<A: RequestLoad>(
     mut connection: Connection,
     load: Arc<A>,
-    next: Arc<AtomicU32>,
-    requests: u32,
+    pace: Arc<Pace>,
 ) -> RequestResults {
     let mut done = RequestResults::default();
-    loop {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        if number >= requests {
-            return done;
-        }
+    while let Some(turn) = pace.turn().await {
         let begin = Instant::now();
-        let result = load.send(&mut connection, number).await;
+        let result = load.send(&mut connection, turn.number).await;
         done.ended = Some(Instant::now());
         match result {
             Ok(bytes) => {
@@ -133,11 +130,12 @@ async fn work<A: RequestLoad>(
                 done.failed += 1;
                 done.first_failure.get_or_insert(error);
                 if !connection_lives {
-                    return done;
+                    break;
                 }
             }
         }
     }
+    done
 }
 
 fn add_results(

@@ -121,6 +121,10 @@ fn convert(mut object: Value, read: impl Fn(&str, &str, Value) -> Value) -> Valu
         put(spec, "behavior", behavior);
     }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        // v2 omits zero, v1 does not.
+        if status.get("currentReplicas") == Some(&json!(0)) {
+            status.remove("currentReplicas");
+        }
         let percentage = given(status.remove("currentCPUUtilizationPercentage"));
         if let (Some(percentage), true) = (percentage, current.is_empty()) {
             let now = json!({"averageUtilization": percentage});
@@ -159,6 +163,8 @@ pub(crate) fn from_storage(mut object: Value) -> Value {
         }
         let conditions = given(status.remove("conditions")).filter(|all| *all != json!([]));
         kept.extend(conditions.map(|conditions| (CONDITIONS, conditions)));
+        // v2 omits zero, v1 does not.
+        status.entry("currentReplicas").or_insert(0.into());
     }
     for (key, value) in kept {
         object["metadata"]["annotations"][key] = value.to_string().into();
@@ -380,7 +386,10 @@ mod tests {
             },
         });
         let v1 = from_storage(v2.clone());
-        assert_eq!(v1["status"], json!({"currentCPUUtilizationPercentage": 4}));
+        assert_eq!(
+            v1["status"],
+            json!({"currentCPUUtilizationPercentage": 4, "currentReplicas": 0})
+        );
         assert_eq!(v1["spec"], json!({}));
         let text = v1["metadata"]["annotations"][METRICS].as_str().unwrap();
         let metrics: Value = serde_json::from_str(text).unwrap();

@@ -69,7 +69,15 @@ impl KubernetesService {
     async fn publish_until_done(&self, registry: &Registry, if_exists: IfExists) {
         let mut pause = PAUSE_MIN;
         while let Err(error) = try_to_publish(registry, *self, if_exists).await {
-            tracing::warn!(%error, again_in = ?pause, "cannot make the service kubernetes");
+            // An outage of storage itself is logged once.
+            match error.is_outage() {
+                true => {
+                    tracing::debug!(%error, again_in = ?pause, "cannot make the service kubernetes")
+                }
+                false => {
+                    tracing::warn!(%error, again_in = ?pause, "cannot make the service kubernetes")
+                }
+            }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }

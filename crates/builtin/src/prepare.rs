@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::defaults;
 use watchet_registry::Resource;
 use watchet_registry::fields::{Fields, child, list, object, text};
 use watchet_registry::metadata::now;
@@ -108,6 +109,9 @@ pub(crate) fn service_class(spec: &Fields) -> &'static str {
 pub(super) fn spec(resource: &Resource, object: &mut Fields) {
     if resource.is("batch", "jobs") {
         select_own_pods(object);
+        // The labels of the template are also the defaults of those of the job. Upstream sets the defaults again when it
+        // reads what it has stored.
+        defaults::fill(resource, object);
     }
 }
 

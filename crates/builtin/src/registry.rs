@@ -12,6 +12,7 @@ use watchet_auth::{AllowAuthenticated, Authorizer};
 use watchet_cacher::CacherConfig;
 use watchet_encryption::Encryption;
 use watchet_metrics::Metrics;
+use watchet_protobuf::StorageMediaType;
 use watchet_registry::{Parts, Registry};
 use watchet_services::ServiceRanges;
 use watchet_storage::Storage;
@@ -28,6 +29,8 @@ pub struct RegistryConfig {
     pub plugins: EnabledPlugins,
     /// The configuration of the admission plugins.
     pub plugin_configurations: PluginConfigurations,
+    /// The encoding in which objects of built-in kinds are stored.
+    pub storage_media_type: StorageMediaType,
 }
 
 /// Returns a registry of the built-in and custom resources in `storage`. Caches start on first use, in tasks of
@@ -41,9 +44,8 @@ pub fn new_registry(
 ) -> Arc<Registry> {
     let config = RegistryConfig {
         caches,
-        service_ranges: ServiceRanges::default(),
         plugins: EnabledPlugins::default().without("ServiceAccount"),
-        plugin_configurations: PluginConfigurations::default(),
+        ..RegistryConfig::default()
     };
     let authorizer = Arc::new(AllowAuthenticated);
     new_registry_with_config(storage, None, tasks, metrics, config, authorizer)
@@ -75,6 +77,7 @@ pub fn new_registry_with_config(
         plugins: config.plugins,
         plugin_configurations: config.plugin_configurations,
         encryption,
+        storage_media_type: config.storage_media_type,
     };
     Registry::new(storage, tasks, metrics, parts, authorizer)
 }

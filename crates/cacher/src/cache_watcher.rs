@@ -31,9 +31,13 @@ use super::dispatcher::{Dispatcher, Membership};
 use super::inbox::{EventBatch, TakeResult};
 use super::object_map::ObjectMap;
 use super::select::select;
-use super::snapshot::{HistoryEpoch, TooOld};
+use super::snapshot::TooOld;
 use super::watch_cache::Published;
+#[cfg(feature = "planted-bugs")]
+use super::watch_cache::SourceState;
 use super::{ReadError, WatchItem};
+#[cfg(feature = "planted-bugs")]
+use watchet_api::planted_bug::{PlantedBug, is_planted};
 use watchet_api::{ResourceVersion, SelectionPredicate};
 use watchet_metrics::{GaugeGuard, ResourceMetrics, Stage};
 use watchet_tasks::PollOnWake;
@@ -81,9 +85,9 @@ pub(super) struct WatchContext {
 pub struct CacheWatcher {
     context: WatchContext,
     predicate: Arc<SelectionPredicate>,
-    /// Identifies the snapshots that `position` is valid in.
-    epoch: HistoryEpoch,
-    /// The position at the start, the only one that this cache did not send.
+    /// The generation of the snapshots that `position` is valid in.
+    generation: u64,
+    /// The position at the start, which can be a future version.
     origin: ResourceVersion,
     position: ResourceVersion,
     phase: Phase,
@@ -142,7 +146,7 @@ impl CacheWatcher {
     pub(super) fn new(
         context: WatchContext,
         predicate: SelectionPredicate,
-        epoch: HistoryEpoch,
+        generation: u64,
         start: Start,
         bookmarks: bool,
         timeout: Duration,
@@ -175,7 +179,7 @@ impl CacheWatcher {
             times_unreadable: context.published.times_unreadable(),
             context,
             predicate: Arc::new(predicate),
-            epoch,
+            generation,
             origin: position,
             position,
             phase,
@@ -276,6 +280,15 @@ impl CacheWatcher {
             Ok(_) => {}
         }
         let membership = self.context.dispatcher.join(&self.predicate);
+        #[cfg(feature = "planted-bugs")]
+        if is_planted(PlantedBug::WatchDuringRelist)
+            && matches!(
+                &*self.context.published.source.borrow(),
+                SourceState::Lost { .. }
+            )
+        {
+            membership.inbox.keep_live();
+        }
         match self.history(usize::MAX) {
             Err(error) => self.fail(error),
             Ok((mut items, _)) => {
@@ -307,11 +320,8 @@ impl CacheWatcher {
                 fresh_token: None,
             })
         };
-        if snapshot.generation != self.epoch.generation {
+        if snapshot.generation != self.generation {
             return expired(self.position, snapshot.at);
-        }
-        if let Some(TooOld(oldest)) = snapshot.rejects(self.origin, self.epoch) {
-            return expired(self.position, oldest);
         }
         let older;
         let (events, covered): (&mut dyn Iterator<Item = _>, _) =
@@ -319,7 +329,7 @@ impl CacheWatcher {
                 Ok(events) => (&mut { events }, snapshot.at),
                 Err(TooOld(oldest)) => {
                     let backfill = &self.context.backfill;
-                    match backfill.events_after(self.position, self.epoch.generation, oldest) {
+                    match backfill.events_after(self.position, self.generation, oldest) {
                         Ok((events, up_to)) => {
                             older = events;
                             (&mut older.iter(), up_to)
@@ -356,6 +366,10 @@ impl CacheWatcher {
         let Phase::Live(membership) = &self.phase else {
             unreachable!("only called in phase Live");
         };
+        #[cfg(feature = "planted-bugs")]
+        if timer.is_ready() && is_planted(PlantedBug::BookmarkAheadOfEvents) {
+            return timer.map(|()| self.timer_fired());
+        }
         match membership.inbox.poll_take(cx.waker()) {
             Poll::Ready(TakeResult::Batches(batches)) => Poll::Ready(self.receive(batches)),
             Poll::Ready(TakeResult::Parked) => {
@@ -384,7 +398,10 @@ impl CacheWatcher {
         let events = batches.iter().map(|batch| batch.events());
         let mut items = Vec::with_capacity(events.clone().map(<[_]>::len).sum());
         for event in events.flatten() {
-            if event.resource_version() > known {
+            let is_new = event.resource_version() > known;
+            #[cfg(feature = "planted-bugs")]
+            let is_new = is_new || is_planted(PlantedBug::EventsSentTwice);
+            if is_new {
                 self.position = event.resource_version();
                 items.push(WatchItem::Event(event.clone()));
             }
@@ -409,7 +426,14 @@ impl CacheWatcher {
         // The order matters: dispatched events were offered before, and a drained inbox means that
         // all of them were returned.
         let dispatched = self.context.dispatcher.dispatched();
-        if !membership.inbox.is_drained() {
+        let is_drained = membership.inbox.is_drained();
+        // The version of the cache, whatever the inbox has yet to receive or to return.
+        #[cfg(feature = "planted-bugs")]
+        let (dispatched, is_drained) = match self.context.published.snapshot.load_full() {
+            Some(snapshot) if is_planted(PlantedBug::BookmarkAheadOfEvents) => (snapshot.at, true),
+            _ => (dispatched, is_drained),
+        };
+        if !is_drained {
             return Vec::new();
         }
         self.schedule_bookmark();

@@ -47,6 +47,8 @@ pub struct Cacher {
 pub struct CacheSize {
     /// The number of objects.
     pub objects: usize,
+    /// The size of the objects' JSON in bytes.
+    pub objects_bytes: usize,
     /// The number of watchers, live or reading history.
     pub watchers: usize,
 }
@@ -95,7 +97,10 @@ impl Cacher {
             resource: self.resource.clone(),
             storage: self.storage.clone(),
             progress: self.progress.clone(),
+            memory: self.config.memory.clone(),
             tasks: tasks.clone(),
+            incarnation: self.storage.incarnation(),
+            recoveries: self.storage.recoveries(),
         };
         let arrival = Arrival::new();
         let source = MeteredSource {
@@ -214,8 +219,10 @@ impl Cacher {
     /// Returns the size of the cache; `None` if it has no state yet.
     pub fn size(&self) -> Option<CacheSize> {
         let snapshot = self.published.snapshot.load();
+        let state = snapshot.as_ref()?;
         Some(CacheSize {
-            objects: snapshot.as_ref()?.objects().len(),
+            objects: state.objects().len(),
+            objects_bytes: state.objects_bytes(),
             watchers: usize::try_from(self.resource.metrics.watchers.get()).unwrap_or_default(),
         })
     }

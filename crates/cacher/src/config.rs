@@ -1,6 +1,9 @@
 //! The limits of a Cacher.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use watchet_api::ServerMemory;
 
 /// The limits of a Cacher.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub struct CacherConfig {
     /// The interval of consistency checks (upstream: 5 minutes); `None` disables them. A check
     /// lists the whole resource.
     pub consistency_check_period: Option<Duration>,
+    /// The memory of the server: under pressure, history is shorter.
+    pub memory: Arc<ServerMemory>,
 }
 
 impl Default for CacherConfig {
@@ -33,6 +38,7 @@ impl Default for CacherConfig {
             start_timeout: Duration::from_secs(30),
             bookmark_period: Duration::from_secs(60),
             consistency_check_period: None,
+            memory: Arc::default(),
         }
     }
 }

@@ -50,6 +50,10 @@ impl<S: ListerWatcher> ListerWatcher for Relistable<S> {
         self.source.list().await
     }
 
+    async fn recovered(&mut self) {
+        self.source.recovered().await;
+    }
+
     async fn watch(
         &mut self,
         after: ResourceVersion,

@@ -11,7 +11,7 @@ use super::source::LIST_PAGE;
 use super::{Cacher, ReadError};
 use watchet_api::{ObjectKey, ResourceVersion};
 use watchet_metrics::ConsistencyChecks;
-use watchet_storage::ListRequest;
+use watchet_storage::{ListRequest, StorageError};
 
 /// A hash over keys and versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,14 @@ impl Cacher {
                 }
                 Err(error) => {
                     counter.error.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(%resource, %error, "consistency check failed");
+                    match error {
+                        // The outage itself is logged once.
+                        ReadError::Storage(StorageError::Unavailable(_))
+                        | ReadError::NotReady { .. } => {
+                            tracing::debug!(%resource, %error, "consistency check failed");
+                        }
+                        error => tracing::warn!(%resource, %error, "consistency check failed"),
+                    }
                 }
             }
         }

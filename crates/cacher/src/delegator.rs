@@ -174,7 +174,7 @@ impl Cacher {
         if self.stop.is_cancelled() {
             return Err(ReadError::Stopped);
         }
-        let lineage = self.snapshot().await?.epoch();
+        let generation = self.snapshot().await?.generation;
         let start = match self.watch_start(&predicate, options).await {
             Ok(start) => start,
             Err(error @ (ReadError::NotReady { .. } | ReadError::Stopped)) => return Err(error),
@@ -186,7 +186,7 @@ impl Cacher {
         Ok(CacheWatcher::new(
             self.watch_context(),
             predicate,
-            lineage,
+            generation,
             start,
             options.allow_watch_bookmarks,
             timeout,
@@ -211,8 +211,26 @@ impl Cacher {
                 if version < self.snapshot().await?.reaches_back_to() {
                     self.backfill.wait_for(version).await;
                 }
+                self.check_not_lost(version).await?;
                 Ok(Start::After(version))
             }
+        }
+    }
+
+    /// Returns an error for a version that storage had before it was replaced by an earlier state: the watch would
+    /// miss the events up to that version.
+    async fn check_not_lost(&self, version: ResourceVersion) -> Result<(), ReadError> {
+        if self.storage.incarnation() == 0 || version <= self.snapshot().await?.at {
+            return Ok(());
+        }
+        let current = self.current_revision().await?;
+        match version > current {
+            true => Err(ReadError::Expired {
+                requested: version,
+                oldest: current,
+                fresh_token: None,
+            }),
+            false => Ok(()),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use foldhash::fast::{FixedState, RandomState};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +18,8 @@ use super::inbox::{EventBatch, INBOX_EVENTS_MAX, Inbox, OfferResult};
 use super::snapshot::Snapshot;
 use super::source::ProgressSlot;
 use super::watch_cache::Published;
+#[cfg(feature = "planted-bugs")]
+use watchet_api::planted_bug::{PlantedBug, is_planted};
 use watchet_api::{FieldRef, Object, ResourceVersion, SelectionPredicate, WatchEvent};
 use watchet_metrics::ResourceMetrics;
 
@@ -38,6 +40,10 @@ const LOCK_WORK_MAX: usize = 4096;
 const WAKE_BATCH_MAX: usize = 32;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// A map by numbers that the server assigns. Its order, in which watchers are notified, is that of every run, so that
+/// simulations are deterministic.
+type NumberMap<V> = HashMap<u64, V, FixedState>;
 
 /// Identifies a group while it has members.
 type GroupId = u64;
@@ -67,14 +73,11 @@ pub(super) struct Membership {
 struct Index {
     /// The generation of the followed history; `None` before the first snapshot.
     generation: Option<u64>,
-    /// The number of relists so far. A relist parks the live watchers; each checks whether it can
-    /// continue.
-    relists: u64,
     /// The version up to which every event was offered to all members.
     dispatched: ResourceVersion,
-    groups: Map<GroupId, Group>,
+    groups: NumberMap<Group>,
     by_predicate: Map<Arc<SelectionPredicate>, GroupId>,
-    routes: Map<Route, HashSet<GroupId, RandomState>>,
+    routes: Map<Route, HashSet<GroupId, FixedState>>,
     next_id: u64,
 }
 
@@ -83,7 +86,7 @@ struct Index {
 struct Group {
     predicate: Arc<SelectionPredicate>,
     route: Route,
-    members: Map<MemberId, Arc<Inbox>>,
+    members: NumberMap<Arc<Inbox>>,
     /// Events of the current batch for the members. A member that joined after the batch began also
     /// reads them from history and skips them here.
     pending: Vec<Arc<WatchEvent>>,
@@ -206,14 +209,20 @@ impl Dispatcher {
     /// for the first snapshot, the live watchers are parked and continue from history if possible.
     fn follow(&self, snapshot: &Snapshot) -> Option<ResourceVersion> {
         let mut index = self.index.lock();
-        let continues =
-            index.generation == Some(snapshot.generation) && index.relists == snapshot.relists;
+        let continues = index.generation == Some(snapshot.generation);
         if continues && index.dispatched >= snapshot.reaches_back_to() {
             return Some(index.dispatched);
         }
+        // Watches that began meanwhile continue after the relist.
+        #[cfg(feature = "planted-bugs")]
+        if is_planted(PlantedBug::WatchDuringRelist) {
+            index.park_others();
+        } else {
+            index.park_all();
+        }
+        #[cfg(not(feature = "planted-bugs"))]
         index.park_all();
         index.generation = Some(snapshot.generation);
-        index.relists = snapshot.relists;
         index.dispatched = snapshot.at;
         None
     }
@@ -383,7 +392,7 @@ impl Index {
         let group = Group {
             predicate,
             route,
-            members: Map::default(),
+            members: NumberMap::default(),
             pending: Vec::new(),
         };
         self.groups.insert(id, group);
@@ -417,6 +426,23 @@ impl Index {
         self.groups.clear();
         self.by_predicate.clear();
         self.routes.clear();
+    }
+
+    /// Parks the watchers that a relist must not miss, except those that stay live.
+    #[cfg(feature = "planted-bugs")]
+    fn park_others(&mut self) {
+        for group in self.groups.values_mut() {
+            group.members.retain(|_, inbox| {
+                let stays = inbox.stays_live();
+                if !stays {
+                    inbox.park();
+                }
+                stays
+            });
+        }
+        for id in self.groups.keys().copied().collect::<Vec<_>>() {
+            self.drop_if_empty(id);
+        }
     }
 
     fn leave(&mut self, group: GroupId, member: MemberId) {

@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::time::Instant;
 
+#[cfg(feature = "planted-bugs")]
+use watchet_api::planted_bug::{PlantedBug, is_planted};
 use watchet_api::{EventType, Object, ResourceVersion, SelectionPredicate, WatchEvent};
 
 /// When a change arrived.
@@ -157,6 +159,12 @@ impl CacheEvent {
             Some(previous) if !self.deleted => previous.deleted_at(self.resource_version()),
             _ => self.object.clone(),
         };
+        // The event's frame has the version of the state before.
+        #[cfg(feature = "planted-bugs")]
+        if is_planted(PlantedBug::DeletionAtOldVersion) {
+            let event = WatchEvent::new(EventType::Deleted, object);
+            return Arc::new(event.after(self.previous.clone()));
+        }
         Arc::new(WatchEvent::new(EventType::Deleted, object))
     }
 }

@@ -57,6 +57,9 @@ pub(super) const INBOX_BYTES_MAX: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     inner: Mutex<Inner>,
+    /// True if a relist does not park the inbox.
+    #[cfg(feature = "planted-bugs")]
+    stays_live: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -121,6 +124,18 @@ impl Inbox {
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+
+    /// Lets the watcher continue after a relist as if nothing was missed.
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn keep_live(&self) {
+        self.stays_live
+            .store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn stays_live(&self) -> bool {
+        self.stays_live.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     pub(super) fn poll_take(&self, waker: &Waker) -> Poll<TakeResult> {

@@ -61,6 +61,10 @@ impl<L: ListerWatcher<Object = Object>> ListerWatcher for MeteredSource<L> {
         listing
     }
 
+    async fn recovered(&mut self) {
+        self.source.recovered().await;
+    }
+
     async fn watch(&mut self, after: ResourceVersion) -> Result<ChangeStream<Object>, SourceError> {
         let mut changes = self.source.watch(after).await?;
         let (arrival, resource) = (self.arrival.clone(), self.resource.clone());

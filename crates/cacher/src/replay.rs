@@ -17,7 +17,7 @@ use super::snapshot::Snapshot;
 use super::unreadable::Unreadable;
 use watchet_api::{ObjectKey, ResourceVersion};
 use watchet_reflector::Change;
-use watchet_storage::{ListRequest, Storage, StorageError, StorageEvent};
+use watchet_storage::{Storage, StorageError, StorageEvent};
 
 /// The interval of progress requests on a watch that reads history. A store responds only once the
 /// watch has caught up, so one request is not enough.
@@ -26,10 +26,6 @@ const PROGRESS_REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 /// The pause after a lost connection. The total time is limited, so there is no exponential
 /// back-off.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
-
-/// The page size of a read of a past state. It is small because pages are decoded on the Reflector's
-/// task.
-const STATE_PAGE: usize = 500;
 
 /// The reason why the events between two states are unknown.
 #[derive(Debug, thiserror::Error)]
@@ -43,9 +39,6 @@ pub(super) enum ReplayError {
     /// They do not lead from one state to the other: an event differs from storage's state.
     #[error("the events do not lead to the listed state")]
     Contradiction,
-    /// A value of the state that they start from cannot be decoded.
-    #[error("the state at {0} cannot be decoded")]
-    Undecodable(ResourceVersion),
     /// Reading them took longer than this.
     #[error("the events were not read within {0:?}")]
     TimedOut(Duration),
@@ -128,35 +121,6 @@ impl<'a> History<'a> {
         match are_equal(&fold.objects, listed) {
             true => Ok(fold.revisions.into_values().collect()),
             false => Err(ReplayError::Contradiction),
-        }
-    }
-
-    /// Returns the state at exactly `at`.
-    ///
-    /// # Errors
-    /// Storage has compacted it, or a value cannot be decoded.
-    pub(super) async fn state_at(self, at: ResourceVersion) -> Result<ObjectMap, ReplayError> {
-        let mut request = ListRequest {
-            prefix: self.resource.prefix.clone(),
-            start: String::new(),
-            at: Some(at),
-            limit: STATE_PAGE,
-            count: false,
-        };
-        let mut objects = ObjectMap::new();
-        loop {
-            let page = self.storage.list(request.clone()).await?;
-            for item in &page.items {
-                let decoded = self.resource.decode(item);
-                let object = decoded.map_err(|_| ReplayError::Undecodable(at))?;
-                request.start = format!("{}\0", object.key());
-                objects.insert(object.key().clone(), object);
-            }
-            if !page.more || page.items.is_empty() {
-                return Ok(objects);
-            }
-            // Other tasks run between the pages.
-            tokio::task::yield_now().await;
         }
     }
 

@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::CachedResource;
+use super::pressure::WithPressure;
 use super::unreadable::Unreadable;
 use watchet_api::{EventType, InvalidKey, Object, ObjectKey, ResourceVersion, StorageKey};
 use watchet_reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
 use watchet_storage::{
-    KeyValue, ListPage, ListRequest, ProgressRequester, Storage, StorageBatch, StorageError,
-    StorageEvent, encryption_prefix,
+    KeyValue, ListPage, ListRequest, ListVisitor, ProgressRequester, Storage, StorageBatch,
+    StorageError, StorageEvent, VisitedValue, unreadable_reason,
 };
 use watchet_tasks::Tasks;
 
@@ -29,7 +32,6 @@ const INLINE_DECODE_MAX: usize = 256;
 
 /// Maximum number of unreadable keys in one message.
 const UNREADABLE_KEYS_MAX: usize = 10;
-
 /// The progress requester of the current watch; each new watch replaces it.
 pub(super) type ProgressSlot = Arc<ArcSwap<ProgressRequester>>;
 
@@ -38,13 +40,89 @@ pub(super) struct StorageSource {
     pub(super) resource: Arc<CachedResource>,
     pub(super) storage: Arc<dyn Storage>,
     pub(super) progress: ProgressSlot,
+    pub(super) memory: Arc<watchet_api::ServerMemory>,
     pub(super) tasks: Tasks,
+    /// The storage's incarnation at the last list, whose versions are void in another one.
+    pub(super) incarnation: u64,
+    /// Changes when an outage of storage has ended.
+    pub(super) recoveries: Option<watch::Receiver<u64>>,
 }
 
 impl ListerWatcher for StorageSource {
     type Object = Object;
 
     async fn list(&mut self) -> Result<Listing<Object>, SourceError> {
+        self.forget_recoveries();
+        // Before the list: if storage is replaced during the list, the next watch is refused.
+        self.incarnation = self.storage.incarnation();
+        match self.list_by_visit().await {
+            Some(listing) => listing,
+            None => self.list_by_pages().await,
+        }
+    }
+
+    async fn recovered(&mut self) {
+        // An error means that the storage has been dropped, which this source refers to.
+        if let Some(recoveries) = &mut self.recoveries
+            && recoveries.changed().await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
+    }
+
+    async fn watch(&mut self, after: ResourceVersion) -> Result<ChangeStream<Object>, SourceError> {
+        self.forget_recoveries();
+        let watch = self
+            .storage
+            .watch(&self.resource.prefix, after)
+            .await
+            .map_err(source_error)?;
+        // After the watch was opened, which may have found out that storage has been replaced.
+        if self.storage.incarnation() != self.incarnation {
+            return Err(SourceError::Expired {
+                at: after,
+                detail: "storage has been replaced by another state".to_owned(),
+            });
+        }
+        self.progress.store(Arc::new(watch.progress));
+        let resource = self.resource.clone();
+        let batches = watch.batches.flat_map(move |batch| {
+            let parts = match batch {
+                Ok(batch) => resource.changes(batch),
+                Err(error) => vec![Err(source_error(error))],
+            };
+            futures_util::stream::iter(parts)
+        });
+        Ok(Box::pin(WithPressure::new(batches, after, &self.memory)))
+    }
+}
+
+impl StorageSource {
+    /// Ignores the recoveries up to now.
+    fn forget_recoveries(&mut self) {
+        if let Some(recoveries) = &mut self.recoveries {
+            recoveries.mark_unchanged();
+        }
+    }
+
+    /// Lists by a visit, if the storage supports it: the values are decoded without a copy, on several
+    /// threads.
+    async fn list_by_visit(&self) -> Option<Result<Listing<Object>, SourceError>> {
+        let decoder = Arc::new(Decoder {
+            resource: self.resource.clone(),
+            parts: Mutex::default(),
+        });
+        let visited = self.storage.visit(&self.resource.prefix, decoder.clone());
+        let at = match visited.await? {
+            Ok(at) => at,
+            Err(error) => return Some(Err(source_error(error))),
+        };
+        Some(decoder.listing(at))
+    }
+
+    /// Lists page by page.
+    async fn list_by_pages(&self) -> Result<Listing<Object>, SourceError> {
         let prefix = self.resource.prefix.clone();
         let mut request = ListRequest {
             prefix,
@@ -53,8 +131,7 @@ impl ListerWatcher for StorageSource {
             limit: FILL_PAGE,
             count: false,
         };
-        let mut objects = Vec::new();
-        let mut unreadable = Vec::new();
+        let mut list = DecodedList::default();
         let mut page = self.page(&request).await?;
         loop {
             let last = page.items.last().filter(|_| page.more);
@@ -73,44 +150,14 @@ impl ListerWatcher for StorageSource {
             };
             // Reads the next page while this one is decoded.
             let (next, decoded) = tokio::join!(read, self.decode(page.items));
-            for result in decoded? {
-                match result {
-                    Ok(object) => objects.push(object),
-                    Err(error) => unreadable.push(error),
-                }
-            }
+            list.add(decoded?);
             match next {
                 Some(next) => page = next?,
-                None if unreadable.is_empty() => {
-                    let at = page.revision;
-                    return Ok(Listing { objects, at });
-                }
-                // A partial state would be served as complete.
-                None => return Err(combine(&unreadable)),
+                None => return list.into_listing(page.revision),
             }
         }
     }
 
-    async fn watch(&mut self, after: ResourceVersion) -> Result<ChangeStream<Object>, SourceError> {
-        let watch = self
-            .storage
-            .watch(&self.resource.prefix, after)
-            .await
-            .map_err(source_error)?;
-        self.progress.store(Arc::new(watch.progress));
-        let resource = self.resource.clone();
-        let batches = watch.batches.flat_map(move |batch| {
-            let parts = match batch {
-                Ok(batch) => resource.changes(batch),
-                Err(error) => vec![Err(source_error(error))],
-            };
-            futures_util::stream::iter(parts)
-        });
-        Ok(Box::pin(batches))
-    }
-}
-
-impl StorageSource {
     async fn page(&self, request: &ListRequest) -> Result<ListPage, SourceError> {
         let page = self.storage.list(request.clone()).await;
         page.map_err(source_error)
@@ -133,6 +180,70 @@ impl StorageSource {
 }
 
 type Decoded = Result<Arc<Object>, Unreadable>;
+
+/// The decoded values of a list.
+#[derive(Default)]
+struct DecodedList {
+    objects: Vec<Arc<Object>>,
+    unreadable: Vec<Unreadable>,
+}
+
+impl DecodedList {
+    fn add(&mut self, decoded: Vec<Decoded>) {
+        for result in decoded {
+            match result {
+                Ok(object) => self.objects.push(object),
+                Err(error) => self.unreadable.push(error),
+            }
+        }
+    }
+
+    /// Returns the list at `at`.
+    ///
+    /// # Errors
+    /// A value was unreadable: a partial state would be served as complete.
+    fn into_listing(self, at: ResourceVersion) -> Result<Listing<Object>, SourceError> {
+        let Self {
+            objects,
+            unreadable,
+        } = self;
+        match unreadable.is_empty() {
+            true => Ok(Listing { objects, at }),
+            false => Err(combine(&unreadable)),
+        }
+    }
+}
+
+/// Decodes the values of a visit.
+struct Decoder {
+    resource: Arc<CachedResource>,
+    /// The visited parts with their indexes, in any order.
+    parts: Mutex<Vec<(usize, Vec<Decoded>)>>,
+}
+
+impl ListVisitor for Decoder {
+    fn visit(&self, index: usize, values: &[VisitedValue<'_>]) {
+        let decode = |value: &VisitedValue<'_>| {
+            let (at, event_type) = (value.mod_revision, EventType::Added);
+            self.resource.object(value.key, at, event_type, value.value)
+        };
+        let decoded = values.iter().map(decode).collect();
+        self.parts.lock().push((index, decoded));
+    }
+}
+
+impl Decoder {
+    /// Returns the list of all parts at `at`.
+    fn listing(&self, at: ResourceVersion) -> Result<Listing<Object>, SourceError> {
+        let mut parts = std::mem::take(&mut *self.parts.lock());
+        parts.sort_unstable_by_key(|(index, _)| *index);
+        let mut list = DecodedList::default();
+        list.objects
+            .reserve_exact(parts.iter().map(|(_, part)| part.len()).sum());
+        parts.into_iter().for_each(|(_, part)| list.add(part));
+        list.into_listing(at)
+    }
+}
 
 /// Returns one error with the keys of all values, or of the first ones.
 fn combine(unreadable: &[Unreadable]) -> SourceError {
@@ -170,10 +281,7 @@ impl CachedResource {
             .inspect_err(|_| self.metrics.decode_errors.inc())
             .map_err(|error| Unreadable {
                 key: key.clone(),
-                detail: match encryption_prefix(bytes) {
-                    Some(prefix) => format!("it is encrypted ({prefix}) and cannot be decrypted"),
-                    None => error.to_string(),
-                },
+                detail: unreadable_reason(bytes).unwrap_or_else(|| error.to_string()),
             })
     }
 
@@ -272,6 +380,79 @@ fn source_error(error: StorageError) -> SourceError {
 mod tests {
     use super::super::tests::{pod, resource, rv};
     use super::*;
+    use watchet_storage::memory::Memory;
+    use watchet_storage::{Expect, Put};
+
+    /// Returns a source over a store with `count` pods, of which `unreadable` have values that are no
+    /// objects.
+    async fn filled(count: usize, unreadable: &[usize]) -> StorageSource {
+        let storage = Memory::new(std::time::Duration::ZERO).unwrap();
+        for number in 0..count {
+            let key = format!("ns/{number:04}");
+            let value = match unreadable.contains(&number) {
+                true => format!("garbage {number}"),
+                false => pod(&key, "web", "n1", number as u64),
+            };
+            let put = Put {
+                key: StorageKey::new(&format!("/pods/{key}")).unwrap(),
+                value: value.into(),
+                expect: Expect::Absent,
+                ttl: None,
+            };
+            storage.put(put).await.unwrap();
+        }
+        StorageSource {
+            resource: Arc::new(resource()),
+            storage,
+            progress: ProgressSlot::default(),
+            tasks: Tasks::new(),
+            incarnation: 0,
+            memory: Arc::default(),
+            recoveries: None,
+        }
+    }
+
+    /// Both methods return the same list, with more keys than one part of a visit has.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_list_by_visit_equals_a_list_by_pages() {
+        for count in [0, 1, 500] {
+            let source = filled(count, &[]).await;
+            let visited = source.list_by_visit().await.unwrap().unwrap();
+            let paged = source.list_by_pages().await.unwrap();
+            assert_eq!(visited.at, paged.at);
+            let texts = |listing: Listing<Object>| {
+                let objects = listing.objects.into_iter();
+                let text = |object: Arc<Object>| {
+                    (
+                        object.key().as_str().to_owned(),
+                        object.body_slice().to_vec(),
+                    )
+                };
+                objects.map(text).collect::<Vec<_>>()
+            };
+            let (visited, paged) = (texts(visited), texts(paged));
+            assert_eq!(visited.len(), count);
+            assert!(visited.is_sorted(), "{visited:?}");
+            assert_eq!(visited, paged);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn unreadable_values_fail_both_lists_alike() {
+        let many: Vec<_> = (100..130).collect();
+        for unreadable in [&[7][..], &[450, 3], &many] {
+            let source = filled(500, unreadable).await;
+            let error = source.list_by_pages().await.unwrap_err();
+            let SourceError::Undecodable { detail: expected } = error else {
+                panic!("{error:?}");
+            };
+            assert!(expected.contains("/pods/ns/0"), "{expected}");
+            match source.list_by_visit().await.unwrap() {
+                Err(SourceError::Undecodable { detail }) => assert_eq!(detail, expected),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 
     /// WC-003: rejects keys of other resources that storage returns.
     #[test]

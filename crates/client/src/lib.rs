@@ -57,9 +57,10 @@ pub use object::{DynamicObject, KubeObject, PartialObjectMetadata, TypeMeta};
 pub use objects::Objects;
 pub use recorder::EventRecorder;
 pub use rest::{
-    ApiResource, ClientCertificate, Discovery, ExecPlugin, Impersonate, InvalidRestConfig,
-    Kubeconfig, KubeconfigError, ListParams, ObjectList, ObjectScope, Patch, Pem, ResourceClient,
-    RestClient, RestConfig, RestConfigError, RestError, Token, UnknownResource, retry_review,
+    ApiResource, ByteStream, ClientCertificate, Dialer, Discovery, ExecPlugin, Impersonate,
+    InvalidRestConfig, Kubeconfig, KubeconfigError, ListParams, ObjectList, ObjectScope, Patch,
+    Pem, ResourceClient, RestClient, RestConfig, RestConfigError, RestError, Token,
+    UnknownResource, retry_review,
 };
 pub use shared::{
     AlreadyStarted, HandlerMetrics, HandlerRegistration, InformerStopped, InformerSynced,

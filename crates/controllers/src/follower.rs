@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use watchet_api::{EventType, ListOptions, Object, ResourceVersion};
 use watchet_reflector::Backoff;
-use watchet_registry::{CacheWatcher, Registry, Resource, WatchItem};
+use watchet_registry::{CacheWatcher, ReadError, Registry, Resource, WatchItem};
 
 /// The timeout of a watch. Resuming is cheap, so the value does not matter much.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -132,7 +132,13 @@ impl Follower {
             }
             WatchItem::Error(error) => {
                 let resource = self.resource.qualified();
-                tracing::warn!(resource, %error, "the watch of a controller restarts");
+                match &error {
+                    // The cache has logged it, once for all of its watches.
+                    ReadError::Expired { .. } => {
+                        tracing::debug!(resource, %error, "the watch of a controller restarts");
+                    }
+                    error => tracing::warn!(resource, %error, "the watch of a controller restarts"),
+                }
                 self.version = None;
                 self.fail();
                 None

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::queue::{Next, WorkQueue};
 use watchet_api::{Object, UserInfo, WriteOptions};
 use watchet_registry::{ApiError, Patch, Registry, Target};
+use watchet_tasks::Tasks;
 
 /// A control loop: reconciles one key at a time, level-triggered, i.e. from the current state and
 /// not from events.
@@ -38,19 +38,20 @@ pub(super) trait Controller: Send + Sync + 'static {
     fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Next, ApiError>> + Send;
 }
 
-/// Runs a controller until the token is cancelled.
-pub(super) async fn run<C: Controller>(controller: Arc<C>, stop: CancellationToken) {
+/// Runs a controller until the group is cancelled.
+pub(super) async fn run<C: Controller>(controller: Arc<C>, tasks: Tasks) {
+    let stop = tasks.token();
     tracing::debug!(controller = C::NAME, "started");
     tokio::select! {
         // Stopping comes first: unfinished work is found again at the next start.
         biased;
         () = stop.cancelled() => {}
         () = controller.follow() => {}
-        () = work(&*controller) => {}
+        () = work(&*controller, &tasks) => {}
     }
 }
 
-async fn work<C: Controller>(controller: &C) {
+async fn work<C: Controller>(controller: &C, tasks: &Tasks) {
     let mut running = FuturesUnordered::new();
     loop {
         // Completed reconciles come first, since they free a worker.
@@ -59,19 +60,20 @@ async fn work<C: Controller>(controller: &C) {
             Some(()) = running.next() => {}
             key = controller.queue().get(), if running.len() < C::WORKERS => {
                 let key = key.expect("the queue is never shut down");
-                running.push(reconcile_key(controller, key));
+                running.push(reconcile_key(controller, key, tasks));
             }
         }
     }
 }
 
-async fn reconcile_key<C: Controller>(controller: &C, key: C::Key) {
+async fn reconcile_key<C: Controller>(controller: &C, key: C::Key, tasks: &Tasks) {
     // A panic about one key must not stop the others.
     let result = AssertUnwindSafe(controller.reconcile(&key)).catch_unwind();
     let next = match result.await {
         Ok(Ok(next)) => next,
         // Another client wrote first, which is normal: the next reconcile sees its change.
-        Ok(Err(error @ ApiError::Conflict { .. })) => {
+        // The outage itself is logged once.
+        Ok(Err(error)) if error.is_outage() || matches!(error, ApiError::Conflict { .. }) => {
             tracing::debug!(controller = C::NAME, ?key, %error, "reconcile failed, retrying");
             Next::Again
         }
@@ -79,7 +81,8 @@ async fn reconcile_key<C: Controller>(controller: &C, key: C::Key) {
             tracing::warn!(controller = C::NAME, ?key, %error, "reconcile failed, retrying");
             Next::Again
         }
-        Err(_) => {
+        Err(panic) => {
+            tasks.record_panic(C::NAME, &*panic);
             tracing::error!(
                 controller = C::NAME,
                 ?key,

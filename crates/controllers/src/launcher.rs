@@ -72,7 +72,7 @@ impl Launcher<'_> {
     fn start<C: Controller>(&self, new: impl FnOnce(Arc<Registry>, &Metrics) -> C) {
         if self.selection.has(C::NAME) {
             let controller = Arc::new(new(self.registry.clone(), self.metrics));
-            let run = framework::run(controller, self.tasks.token());
+            let run = framework::run(controller, self.tasks.clone());
             self.tasks.spawn(C::NAME, run);
         }
     }

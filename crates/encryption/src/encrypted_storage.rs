@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_metrics::Transformation;
 use watchet_storage::{
-    KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageBatch, StorageError,
-    StorageEvent, StorageWatch,
+    BackupStream, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage,
+    StorageBatch, StorageError, StorageEvent, StorageWatch,
 };
 
 use crate::encryption::Encryption;
@@ -194,6 +194,15 @@ impl Storage for EncryptedStorage {
         Ok(page)
     }
 
+    /// Returns `None`. Values must be decrypted, so they cannot be passed without a copy.
+    async fn visit(
+        &self,
+        _: &StorageKey,
+        _: Arc<dyn ListVisitor>,
+    ) -> Option<Result<ResourceVersion, StorageError>> {
+        None
+    }
+
     async fn put(&self, mut put: Put) -> Result<Outcome, StorageError> {
         if let Some(transformer) = self.transformer() {
             let context = self.encryption.context(&put.key);
@@ -258,8 +267,21 @@ impl Storage for EncryptedStorage {
         self.storage.compacted_revision().await
     }
 
+    fn incarnation(&self) -> u64 {
+        self.storage.incarnation()
+    }
+
+    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
+        self.storage.recoveries()
+    }
+
     fn progress_supported(&self) -> bool {
         self.storage.progress_supported()
+    }
+
+    /// The values of the backup are encrypted, as in the storage.
+    fn backup(self: Arc<Self>) -> Option<BackupStream> {
+        Arc::clone(&self.storage).backup()
     }
 
     async fn maintain(&self, cancel: CancellationToken) {

@@ -131,7 +131,7 @@ pub(crate) fn providers(
 
 impl Provider {
     /// Returns the value without the prefix; `None` if this provider has not encrypted it.
-    fn own<'a>(&self, stored: &'a [u8]) -> Option<&'a [u8]> {
+    fn strip_prefix<'a>(&self, stored: &'a [u8]) -> Option<&'a [u8]> {
         match self.kind {
             Kind::Identity => encryption_prefix(stored).is_none().then_some(stored),
             _ => stored.strip_prefix(&self.prefix[..]),
@@ -173,7 +173,7 @@ impl Transformer {
     ) -> Result<Decrypted, TransformError> {
         let mut first_error = None;
         for (index, provider) in self.0.iter().enumerate() {
-            let Some(text) = provider.own(stored) else {
+            let Some(text) = provider.strip_prefix(stored) else {
                 continue;
             };
             let is_other = index > 0;

@@ -53,7 +53,7 @@ mod tracked_requests;
 mod work;
 
 pub use defaults::{AUTO_UPDATE, DefaultObject, default_levels, default_schemas};
-pub use flow_control::{ADJUSTMENT_PERIOD, Classification, Configured, FlowControl};
+pub use flow_control::{ADJUSTMENT_PERIOD, Classification, ConfigurationReport, FlowControl};
 pub use level::{Rejected, Seat};
 pub use level_settings::InvalidLevel;
 pub use matching::{DigestTarget, RequestDigest};

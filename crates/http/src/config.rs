@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use watchet_api::EncodingCache;
+use watchet_api::{EncodingCache, ServerMemory};
 use watchet_audit::Auditor;
 use watchet_auth::TokenAuthenticator;
 use watchet_flowcontrol::FlowControl;
@@ -13,6 +13,7 @@ use watchet_registry::WRITE_DEADLINE;
 use watchet_tasks::Tasks;
 
 use crate::health_check::HealthCheck;
+use crate::response::slow_readers::SlowReaders;
 
 /// The default limit of the cache of encoded objects: some 100,000 pods.
 const ENCODING_CACHE_BYTES: usize = 256 << 20;
@@ -48,6 +49,10 @@ pub struct HttpConfig {
     pub auditor: Option<Arc<Auditor>>,
     /// Retains protobuf encodings of objects; the metrics read it.
     pub encoding_cache: Arc<EncodingCache>,
+    /// The memory of the server: under pressure, lists and watches get a 429.
+    pub memory: Arc<ServerMemory>,
+    /// The responses whose clients may not read.
+    pub slow_readers: Arc<SlowReaders>,
     /// The commit of the build, served at `/version`; empty if it is unknown.
     pub git_commit: &'static str,
 }
@@ -68,6 +73,8 @@ impl HttpConfig {
             metrics,
             auditor: None,
             encoding_cache: EncodingCache::new(ENCODING_CACHE_BYTES),
+            memory: Arc::default(),
+            slow_readers: Arc::default(),
             git_commit: "",
         }
     }

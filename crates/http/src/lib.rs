@@ -57,9 +57,11 @@ mod authorization;
 mod config;
 mod endpoints;
 mod error;
+mod failed_requests;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod health_check;
 mod in_flight;
-mod protobuf;
 mod request;
 mod request_audit;
 mod request_monitor;
@@ -84,8 +86,10 @@ pub use request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb}
 pub use request_audit::{ClientAddress, audited_error_response};
 pub use response::guarded_body::GuardedBody;
 pub use response::send_deadline::SendDeadline;
+pub use response::slow_readers::{ClosedReaders, SlowReaders};
 pub use response::status::error_response;
 pub use response::websocket::is_upgrade as is_websocket_upgrade;
+pub use serve::panic_response;
 
 use state::HttpState;
 

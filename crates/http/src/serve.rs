@@ -11,17 +11,18 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::Method;
 use axum::http::header::USER_AGENT;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::audit;
 use crate::authorization::authorize;
 use crate::endpoints::health::{self, Endpoint};
-use crate::endpoints::{metrics, route};
+use crate::endpoints::{backup, metrics, route};
 use crate::error::HttpError;
 use crate::in_flight::{self, Flow, InFlightPermit};
 use crate::request::accept::{accept_header, is_pretty, status_media};
@@ -32,17 +33,38 @@ use crate::request_monitor::RequestMonitor;
 use crate::response::guarded_body::GuardedBody;
 use crate::response::headers::{audit_id, set_common_headers};
 use crate::response::send_deadline::SendDeadline;
-use crate::response::status::status_response;
+use crate::response::status::{error_response, status_response};
 use crate::response::warning;
 use crate::state::HttpState;
 use crate::verbs;
 use crate::verbs::call::Call;
-use watchet_api::{AuditAnnotations, UserInfo, Warnings};
+use watchet_api::{AuditAnnotations, MemoryReservation, UserInfo, Warnings};
 use watchet_flowcontrol::{Classification, Work};
 use watchet_registry::{ApiError, ReadError};
+use watchet_tasks::panic_message;
 
 /// Serves any request.
 pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request) -> Response {
+    let tasks = state.config.metrics.tasks().clone();
+    // The panics of handlers are caught below, with what is known of the request; this catches the rest.
+    let response = AssertUnwindSafe(serve_request(state, request)).catch_unwind();
+    response.await.unwrap_or_else(|panic| {
+        tracing::error!(detail = panic_message(&*panic), "request panicked");
+        tasks.count_panic("request");
+        panic_response()
+    })
+}
+
+/// Returns the response to a request that panicked: 500, without the detail, which is in the log.
+pub fn panic_response() -> Response {
+    error_response(&HeaderMap::new(), &panic_error().status())
+}
+
+fn panic_error() -> HttpError {
+    HttpError::Internal("the request failed because of a bug in the server".to_owned())
+}
+
+async fn serve_request(state: Arc<HttpState>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     // Those of authentication, if it has recorded any.
     parts.extensions.get_or_insert_default::<AuditAnnotations>();
@@ -82,24 +104,24 @@ pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request)
     let user = user.map_or("", |user| &user.name);
     let user_agent = parts.headers.get(USER_AGENT);
     let result = result.unwrap_or_else(|panic| {
-        let detail = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("a panic without a message");
+        let detail = panic_message(&*panic);
         tracing::error!(audit_id, user, %method, %uri, detail, "request panicked");
         if let Some(recorded) = &mut recorded {
             recorded.set_panic(detail);
         }
-        let message = "the request failed because of a bug in the server".to_owned();
-        Err(HttpError::Internal(message))
+        state.config.metrics.tasks().count_panic("request");
+        Err(panic_error())
     });
     let mut response = result.unwrap_or_else(|error| {
         let status = error.status();
         // 501 is expected: subresources that need a kubelet, such as `log`, are not served.
         let is_server_failure = status.code >= 500 && status.code != 501;
-        if is_server_failure {
-            tracing::warn!(audit_id, user, %method, %uri, code = status.code, %error, "request failed");
+        let suppressed = match is_server_failure {
+            true => state.failed_requests.next(&status),
+            false => None,
+        };
+        if let Some(suppressed) = suppressed {
+            tracing::warn!(audit_id, user, %method, %uri, code = status.code, %error, suppressed, "request failed");
         } else {
             tracing::debug!(audit_id, user, %method, %uri, code = status.code, %error, "request rejected");
         }
@@ -161,6 +183,9 @@ async fn dispatch(
                 // Scrapes are exempt too: they report the number of requests in flight.
                 return metrics::scrape(state, parts).await;
             }
+            if segments == backup::PATH {
+                return backup::serve(state, parts).await;
+            }
             let response = route::document(state, parts, &segments);
             let classification = parts.extensions.get::<Classification>().cloned();
             let flow = classification.map(|classification| Flow {
@@ -186,10 +211,16 @@ async fn dispatch(
                 // A watch is limited by its own timeout and the cache's, not by the request
                 // timeout. Its seat is free again when it is open.
                 Verb::Watch => {
+                    let _memory = call.reserve_memory()?;
                     let _seat = state.in_flight.watch(call.flow().as_ref(), limit).await?;
                     objects.serve(call).await
                 }
                 verb if verb.is_write() => run_write(objects, call, limit).await,
+                Verb::List => {
+                    let memory = call.reserve_memory()?;
+                    let response = run_read(state, call.flow(), limit, objects.serve(call)).await?;
+                    Ok(tracked(state, response, memory))
+                }
                 _ => run_read(state, call.flow(), limit, objects.serve(call)).await,
             }
         }
@@ -290,6 +321,21 @@ where
                 .await
         }
     }
+}
+
+/// Returns the response of a list with its reservation of memory. It is aborted if its client does not read and memory is scarce.
+fn tracked(
+    state: &HttpState,
+    mut response: Response,
+    memory: Option<MemoryReservation>,
+) -> Response {
+    let abort = CancellationToken::new();
+    if let Some(deadline) = response.extensions_mut().get_mut::<SendDeadline>() {
+        deadline.abort = Some(abort.clone());
+    }
+    let config = &state.config;
+    let reader = config.slow_readers.add(abort, &config.memory);
+    response.map(|body| reader.track(GuardedBody::wrap(body, memory)))
 }
 
 /// Returns the response with its permit: a request counts as in flight until its response has been sent.

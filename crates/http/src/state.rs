@@ -5,11 +5,12 @@ use std::sync::Arc;
 use crate::config::HttpConfig;
 use crate::endpoints::failing_checks::FailingChecks;
 use crate::endpoints::openapi::Documents;
+use crate::failed_requests::FailedRequests;
 use crate::in_flight::InFlight;
-use crate::protobuf::Schema;
 use crate::request::body_limits::BodyLimits;
 use crate::watch_access::WatchAccessMonitor;
 use crate::watch_counts::WatchCounts;
+use watchet_protobuf::Schema;
 use watchet_registry::Registry;
 
 /// State shared by all requests.
@@ -25,6 +26,8 @@ pub(crate) struct HttpState {
     pub(crate) openapi: Documents,
     /// The health checks that failed last time.
     pub(crate) failing_checks: FailingChecks,
+    /// The log of the requests that failed.
+    pub(crate) failed_requests: FailedRequests,
     /// The limits of requests in flight.
     pub(crate) in_flight: InFlight,
     /// The limits of open watches.
@@ -41,15 +44,16 @@ impl HttpState {
         Self {
             in_flight: InFlight::new(&config),
             watch_counts: WatchCounts::new(config.watches_per_user_max),
-            body_limits: BodyLimits::new(),
+            body_limits: BodyLimits::new(&config.memory),
             failing_checks: FailingChecks::default(),
+            failed_requests: FailedRequests::default(),
             openapi: Documents::default(),
             watch_access: Arc::new(WatchAccessMonitor::new(
                 Arc::clone(registry.authorizer()),
                 config.connections.clone(),
             )),
             protobuf: Arc::new(Schema::new(
-                registry.types().clone(),
+                registry.messages().clone(),
                 config.encoding_cache.clone(),
             )),
             registry,

@@ -7,6 +7,7 @@
 mod audit;
 mod authentication;
 mod authorization;
+mod cache_outage;
 mod encoding_cache;
 mod encryption;
 mod exposition;
@@ -14,6 +15,7 @@ mod family;
 mod flow_control;
 mod kms;
 mod log_interval;
+mod memory;
 mod process;
 mod request;
 mod resource;
@@ -32,6 +34,7 @@ pub use authentication::{AuthenticationMetrics, ConfigReloads, ServiceAccountTok
 pub use authorization::{
     AuthorizationMetrics, AuthorizationWebhookMetrics, AuthorizerMetrics, ReviewResult,
 };
+pub use cache_outage::CacheOutage;
 pub use encoding_cache::EncodingCacheSample;
 pub use encryption::{EncryptionMetrics, Transformation};
 pub use exposition::{Exposition, Format, Kind, Label};
@@ -39,6 +42,7 @@ pub use family::{ItemFamily, MetricItem, Samples, WriteSamples, write_table};
 pub use flow_control::{FlowControlMetrics, FlowMetrics, FlowRejection, LevelSeats};
 pub use kms::{KmsKey, KmsMetrics, KmsOperation};
 pub use log_interval::LogInterval;
+pub use memory::MemorySample;
 pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
 pub use resource::{
     CacheState, CacheStats, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
@@ -67,8 +71,10 @@ pub struct Metrics {
     /// By group and plural name. The modules that record metrics own them; a render removes the entries without an owner.
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
+    cache_outage: Arc<CacheOutage>,
     storage_bytes: Mutex<Option<u64>>,
     encoding_cache: Mutex<EncodingCacheSample>,
+    memory: Mutex<MemorySample>,
     /// In the order in which their controllers started; one per controller.
     work_queues: Mutex<Vec<Arc<WorkQueueMetrics>>>,
 }
@@ -86,9 +92,11 @@ impl Metrics {
             flow_control: Arc::default(),
             tasks: Arc::default(),
             resources: Mutex::default(),
+            cache_outage: Arc::default(),
             lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
             storage_bytes: Mutex::default(),
             encoding_cache: Mutex::default(),
+            memory: Mutex::default(),
             work_queues: Mutex::default(),
         })
     }
@@ -152,7 +160,11 @@ impl Metrics {
         if let Some(existing) = resources.get(&name).and_then(Weak::upgrade) {
             return existing;
         }
-        let metrics = Arc::new(ResourceMetrics::new(group, resource));
+        let metrics = Arc::new(ResourceMetrics::new(
+            group,
+            resource,
+            Arc::clone(&self.cache_outage),
+        ));
         resources.insert(name, Arc::downgrade(&metrics));
         metrics
     }
@@ -165,6 +177,11 @@ impl Metrics {
     /// Sets the state of the cache of encoded objects for the next scrape.
     pub fn encoding_cache(&self, sample: EncodingCacheSample) {
         *self.encoding_cache.lock() = sample;
+    }
+
+    /// Sets the state of the memory limit for the next scrape.
+    pub fn memory(&self, sample: MemorySample) {
+        *self.memory.lock() = sample;
     }
 
     /// Renders all metrics.
@@ -199,6 +216,7 @@ impl Metrics {
         write_work_queues(&self.work_queues.lock(), &mut out);
         self.process.write(&mut out);
         self.encoding_cache.lock().write(&mut out);
+        self.memory.lock().write(&mut out);
         out.finish()
     }
 }

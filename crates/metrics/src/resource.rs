@@ -1,11 +1,12 @@
 //! The metrics of one resource: the counters of its cache and storage, and the state of the cache
 //! at scrape time. `table` has the names.
 
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::CacheOutage;
 use super::value::{Counter, Gauge, Histogram};
 
 /// Bucket bounds of storage request durations in seconds.
@@ -166,6 +167,8 @@ pub struct ResourceMetrics {
     pub(super) group: String,
     pub(super) resource: String,
     cache: OnceLock<Cache>,
+    /// The caches of the server that cannot follow storage.
+    pub cache_outage: Arc<CacheOutage>,
     /// Counters of lists that use no index.
     lists: [ListCounters; ListSource::ALL.len()],
     pub(super) list_seconds: Histogram,
@@ -203,8 +206,9 @@ pub struct ResourceMetrics {
 
 impl ResourceMetrics {
     /// Returns metrics with the value zero.
-    pub(super) fn new(group: &str, resource: &str) -> Self {
+    pub(super) fn new(group: &str, resource: &str, cache_outage: Arc<CacheOutage>) -> Self {
         Self {
+            cache_outage,
             group: group.to_owned(),
             resource: resource.to_owned(),
             cache: OnceLock::new(),

@@ -19,6 +19,8 @@ const SECONDS: &[f64] = &[0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 pub struct TaskMetrics {
     /// By the name of the task.
     long_polls: Mutex<BTreeMap<&'static str, Histogram>>,
+    /// By the name of the task.
+    panics: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl TaskMetrics {
@@ -33,6 +35,11 @@ impl TaskMetrics {
         }
     }
 
+    /// Counts a panic of `task`.
+    pub fn count_panic(&self, task: &'static str) {
+        *self.panics.lock().entry(task).or_default() += 1;
+    }
+
     /// Writes all metrics.
     pub(super) fn write(&self, out: &mut Exposition) {
         let name = "watchet_task_long_poll_duration_seconds";
@@ -41,6 +48,11 @@ impl TaskMetrics {
         let mut family = out.family(name, Kind::Histogram, help);
         for (task, histogram) in &*self.long_polls.lock() {
             family.histogram(&[&[("task", task)]], histogram);
+        }
+        let help = "Panics by the task that they ended. Each is a bug.";
+        let mut family = out.family("watchet_task_panics_total", Kind::Counter, help);
+        for (task, count) in &*self.panics.lock() {
+            family.value(&[&[("task", task)]], *count);
         }
     }
 }

@@ -72,6 +72,7 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     let watches = metrics.http().watches("", "v1", "pods");
     watches.sent(1500);
     watches.initial_state_sent(RequestScope::Namespace, second);
+    metrics.tasks().count_panic("request");
     metrics.encryption().reloads.inc();
     metrics.encryption().transformed(Transformation {
         resource: "secrets".into(),

@@ -84,4 +84,11 @@ pub trait ListerWatcher: Send + 'static {
         &mut self,
         after: ResourceVersion,
     ) -> impl Future<Output = Result<ChangeStream<Self::Object>, SourceError>> + Send;
+
+    /// Waits until the source is available again, if it was not at some time since the last call of
+    /// another method began. The Reflector does not wait longer than that before a retry. Never
+    /// returns if the source cannot know.
+    fn recovered(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 }

@@ -10,11 +10,13 @@ use parking_lot::Mutex;
 
 use super::error::ApiError;
 use super::resource::Resource;
+use super::stored_version::StoredVersion;
 use super::table::{Table, has_same_fields};
 use watchet_api::{ColumnSet, Object, ObjectKey};
 use watchet_cacher::{CacheSize, CachedResource, Cacher, CacherConfig, StoredTransform};
 use watchet_encryption::{EncryptedStorage, Encryption};
 use watchet_metrics::Metrics;
+use watchet_protobuf::{Messages, StorageMediaType, TranscodingStorage};
 use watchet_storage::{Metered, Storage};
 use watchet_tasks::Tasks;
 
@@ -23,6 +25,8 @@ use watchet_tasks::Tasks;
 pub(crate) struct Caches {
     storage: Arc<dyn Storage>,
     encryption: Option<Arc<Encryption>>,
+    messages: Arc<Messages>,
+    media_type: StorageMediaType,
     metrics: Arc<Metrics>,
     tasks: Tasks,
     config: CacherConfig,
@@ -74,6 +78,17 @@ fn transform_of(resource: &Resource) -> Option<Arc<dyn StoredTransform>> {
     converter.map(|converter| converter.stored_transform())
 }
 
+/// How values are stored.
+#[derive(Debug)]
+pub(crate) struct StoredValues {
+    /// Encrypts them.
+    pub(crate) encryption: Option<Arc<Encryption>>,
+    /// Decodes those in protobuf, and encodes them.
+    pub(crate) messages: Arc<Messages>,
+    /// The encoding of new values.
+    pub(crate) media_type: StorageMediaType,
+}
+
 /// Applies `change` to a copy of the map, and replaces the map by it. The caller holds the lock `changing`.
 fn replace<V: Clone>(
     map: &ArcSwap<HashMap<String, V>>,
@@ -85,19 +100,20 @@ fn replace<V: Clone>(
 }
 
 impl Caches {
-    /// Returns the caches of `builtins` over `storage`, whose values `encryption` encrypts. They run in tasks of
-    /// `tasks`.
+    /// Returns the caches of `builtins` over `storage`, whose values `form` describes. They run in tasks of `tasks`.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         metrics: Arc<Metrics>,
         tasks: Tasks,
         config: CacherConfig,
-        encryption: Option<Arc<Encryption>>,
+        form: StoredValues,
         builtins: Vec<Arc<Resource>>,
     ) -> Self {
         Self {
             storage,
-            encryption,
+            encryption: form.encryption,
+            messages: form.messages,
+            media_type: form.media_type,
             metrics,
             tasks,
             config,
@@ -209,7 +225,7 @@ impl Caches {
         Ok(cacher)
     }
 
-    /// Returns the storage, with the encryption and the metrics of `resource`.
+    /// Returns the storage, with the encryption, the encoding and the metrics of `resource`.
     pub(crate) fn store(&self, resource: &Resource) -> Arc<Metered> {
         if let Some(store) = self.stores.load().get(&resource.storage_prefix) {
             return store.clone();
@@ -219,17 +235,21 @@ impl Caches {
             return store.clone();
         }
         let table = self.table.load();
-        let owner = table.owner(&resource.storage_prefix);
-        let is_served = owner.is_some();
-        let owner = owner.map_or(resource, |owner| owner);
+        let served = table.owner(&resource.storage_prefix);
+        let owner = served.map_or(resource, |owner| owner);
         let metrics = self.metrics.resource(&owner.group, &owner.plural);
         let mut storage = self.storage.clone();
         if let Some(encryption) = &self.encryption {
             let encryption = Arc::clone(encryption);
             storage = EncryptedStorage::new(encryption, &owner.group, &owner.plural, storage);
         }
+        let conversion = served.map(|owner| {
+            StoredVersion::conversion(Arc::clone(self.messages.types()), Arc::clone(owner))
+        });
+        let messages = Arc::clone(&self.messages);
+        let storage = TranscodingStorage::new(messages, self.media_type, conversion, storage);
         let store = Metered::new(storage, metrics);
-        if is_served {
+        if served.is_some() {
             replace(&self.stores, |stores| {
                 stores.insert(resource.storage_prefix.clone(), store.clone());
             });

@@ -92,7 +92,8 @@ pub(crate) async fn convert_all(
     })
 }
 
-/// Returns the stored form of an object that a client of `resource` wrote; `None` if that is the object itself.
+/// Returns the stored form of an object that a client of `resource` wrote, with the defaults of the version that it is
+/// stored in; `None` if that is the object itself.
 ///
 /// # Errors
 /// It cannot be converted.
@@ -103,7 +104,9 @@ pub(crate) async fn stored_form(
     match resource.strategy.converter() {
         Some(converter) if !converter.is_storage_version() => {
             let converting = converter.convert(vec![object.clone()], converter.storage_version());
-            Ok(Some(one(run_until_outdated(converter, converting).await?)))
+            let mut stored = one(run_until_outdated(converter, converting).await?);
+            converter.complete(&mut stored);
+            Ok(Some(stored))
         }
         _ => Ok(None),
     }

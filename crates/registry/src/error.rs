@@ -167,6 +167,20 @@ impl From<AdmissionError> for ApiError {
     }
 }
 
+impl ApiError {
+    /// Returns true if storage is unavailable, or a cache waits for it: the log of the outage has the reason, and a
+    /// retry may succeed.
+    pub fn is_outage(&self) -> bool {
+        matches!(
+            self,
+            Self::Storage(StorageError::Unavailable(_))
+                | Self::Read(
+                    ReadError::Storage(StorageError::Unavailable(_)) | ReadError::NotReady { .. }
+                )
+        )
+    }
+}
+
 impl From<ApiError> for ClusterError {
     /// Converts the error of a plugin's read.
     fn from(error: ApiError) -> Self {

@@ -74,3 +74,16 @@ pub fn number(fields: &Fields, member: &str) -> Option<i64> {
 pub fn flag(fields: &Fields, member: &str) -> bool {
     fields.get(member).and_then(Value::as_bool) == Some(true)
 }
+
+/// Sets a member of `object`, or removes it if `value` is absent or null. Does nothing if `object` is not an object.
+pub fn put(object: &mut Value, member: &str, value: Option<Value>) {
+    match (value, object.as_object_mut()) {
+        (Some(value), Some(members)) if !value.is_null() => {
+            members.insert(member.to_owned(), value);
+        }
+        (_, Some(members)) => {
+            members.remove(member);
+        }
+        (_, None) => {}
+    }
+}

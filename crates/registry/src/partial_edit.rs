@@ -13,7 +13,7 @@ use super::guaranteed_update::WRITE_DEADLINE;
 use super::location::ObjectLocation;
 use super::metadata;
 use super::registry::Registry;
-use super::stored_form::{check_decrypted, undecodable};
+use super::stored_form::{check_readable, undecodable};
 use watchet_storage::{Expect, KeyValue, Outcome, Storage as _, StorageError};
 
 /// The members that are decoded.
@@ -42,7 +42,7 @@ impl PartialObject {
     /// # Errors
     /// The value is encrypted, is not JSON, or is not an object with metadata.
     fn parse(stored: &KeyValue) -> Result<Self, ApiError> {
-        check_decrypted(stored)?;
+        check_readable(stored)?;
         let undecodable = |why: &dyn std::fmt::Display| undecodable(&stored.key, why);
         let parsed = serde_json::from_slice(&stored.value);
         let mut members: BTreeMap<String, Box<RawValue>> =

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::caches::Caches;
+use super::caches::{Caches, StoredValues};
 use super::deleted_namespaces::DeletedNamespaces;
 use super::error::ApiError;
 use super::resource::Resource;
@@ -20,8 +20,9 @@ use watchet_auth::{Authorizer, TokenAuthenticator};
 use watchet_cacher::{CacheSize, Cacher, CacherConfig};
 use watchet_encryption::Encryption;
 use watchet_metrics::Metrics;
+use watchet_protobuf::{Messages, StorageMediaType, TranscodingStorage};
 use watchet_schema::{KindType, Types};
-use watchet_storage::{Metered, Storage, StorageError};
+use watchet_storage::{BackupStream, Metered, Storage, StorageError};
 use watchet_tasks::Tasks;
 
 /// Adds resources to the table of a registry while it runs, and removes them.
@@ -82,11 +83,14 @@ pub struct Parts {
     pub plugin_configurations: PluginConfigurations,
     /// Encrypts stored values; `None` if they are stored as they are.
     pub encryption: Option<Arc<Encryption>>,
+    /// The encoding in which objects of built-in kinds are stored.
+    pub storage_media_type: StorageMediaType,
 }
 
 /// The resources and the verbs on them. Clones are cheap.
 #[derive(Debug)]
 pub struct Registry {
+    /// The storage without the encryption of a resource.
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) tasks: Tasks,
     pub(crate) caches: Caches,
@@ -99,6 +103,8 @@ pub struct Registry {
     pub(crate) post_handler: Arc<dyn PostHandler>,
     /// The types of the built-in kinds.
     pub(crate) types: Arc<Types>,
+    /// Their encoding as protobuf.
+    messages: Arc<Messages>,
     /// Calls the webhooks of admission and of conversion.
     pub(crate) webhooks: WebhookClient,
     /// Calls the admission policies and webhooks.
@@ -127,14 +133,23 @@ impl Registry {
             .columns
             .resolve("status.phase")
             .expect("the table has the phase of namespaces");
+        let types = Types::builtins();
+        let messages = Arc::new(Messages::new(Arc::clone(&types)));
+        let media_type = parts.storage_media_type;
+        let stored_values = StoredValues {
+            encryption: parts.encryption,
+            messages: Arc::clone(&messages),
+            media_type,
+        };
         let caches = Caches::new(
             storage.clone(),
             metrics,
             tasks.clone(),
             parts.caches,
-            parts.encryption,
+            stored_values,
             parts.resources,
         );
+        let storage = TranscodingStorage::new(Arc::clone(&messages), media_type, None, storage);
         Arc::new_cyclic(|registry| {
             let services = (parts.services)(registry.clone());
             let webhooks = WebhookClient::new(tasks, services);
@@ -151,7 +166,8 @@ impl Registry {
                 caches,
                 provider: parts.provider,
                 post_handler: parts.post_handler,
-                types: Types::builtins(),
+                types,
+                messages,
                 authorizer,
             }
         })
@@ -173,6 +189,11 @@ impl Registry {
     /// Returns the types of the built-in kinds.
     pub fn types(&self) -> &Arc<Types> {
         &self.types
+    }
+
+    /// Returns the encoding of the built-in kinds as protobuf.
+    pub fn messages(&self) -> &Arc<Messages> {
+        &self.messages
     }
 
     /// Returns the tasks that the registry runs in.
@@ -244,6 +265,11 @@ impl Registry {
     /// Storage's.
     pub async fn storage_bytes(&self) -> Result<Option<u64>, StorageError> {
         self.storage.size_bytes().await
+    }
+
+    /// Returns a backup of all stored objects, as the storage makes it; `None` if it makes none.
+    pub fn storage_backup(&self) -> Option<BackupStream> {
+        Arc::clone(&self.storage).backup()
     }
 
     /// Returns the cache of `resource`, which starts it if necessary.

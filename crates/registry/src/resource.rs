@@ -16,6 +16,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::allocator::Allocator;
 use super::causes::Causes;
 use super::error::ApiError;
+use super::fields::put;
+use super::printed_fields::PrintedFields;
 use super::rules::{Grace, Rules};
 use super::scale_paths::ScalePaths;
 use super::schema_validator::SchemaValidator;
@@ -204,19 +206,6 @@ impl Resource {
     }
 }
 
-/// Sets a member of `object`, or removes it if `value` is absent or null. Does nothing if `object` is not an object.
-pub fn put(object: &mut Value, member: &str, value: Option<Value>) {
-    match (value, object.as_object_mut()) {
-        (Some(value), Some(members)) if !value.is_null() => {
-            members.insert(member.to_owned(), value);
-        }
-        (_, Some(members)) => {
-            members.remove(member);
-        }
-        (_, None) => {}
-    }
-}
-
 /// How one resource differs from others. The methods that most resources do not need have a default that changes
 /// and refuses nothing.
 pub trait Strategy: Any + Debug + Send + Sync {
@@ -277,6 +266,11 @@ pub trait Strategy: Any + Debug + Send + Sync {
     /// The columns of a Table of the objects.
     fn table_columns(&self) -> &[TableColumn] {
         &[]
+    }
+
+    /// Returns the fields of an object that [`table_cells`](Self::table_cells) reads.
+    fn printed_fields(&self) -> PrintedFields {
+        PrintedFields::all()
     }
 
     /// The cells of `object` in the order of the columns, as they read at `now`.
@@ -412,6 +406,17 @@ pub trait Strategy: Any + Debug + Send + Sync {
         _api_version: &str,
     ) -> Cow<'o, Value> {
         Cow::Borrowed(object)
+    }
+
+    /// Returns true if objects in protobuf lack defaults: kube-apiserver sets these when it reads an object, or protobuf
+    /// does not have the members.
+    fn is_stored_without_defaults(&self) -> bool {
+        false
+    }
+
+    /// Returns a stored value in JSON in the version that this server stores, if it is an object of another one.
+    fn upgrade_stored(&self, _stored: &[u8]) -> Option<Vec<u8>> {
+        None
     }
 
     /// Returns the paths of the fields that the subresource `scale` shows.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::error::ApiError;
 use watchet_api::{Object, ResourceVersion, StorageKey};
 use watchet_cacher::ReadError;
-use watchet_storage::{KeyValue, encryption_prefix};
+use watchet_storage::{KeyValue, unreadable_reason};
 
 /// The initial capacity of the buffer of an encoded object. Most objects fit without growing it.
 const ENCODED_BYTES_USUAL: usize = 2048;
@@ -34,7 +34,7 @@ impl Current {
     /// # Errors
     /// The value is not JSON, or not an object with metadata.
     pub fn stored(stored: &KeyValue) -> Result<Self, ApiError> {
-        check_decrypted(stored)?;
+        check_readable(stored)?;
         let undecodable = |why: &dyn std::fmt::Display| undecodable(&stored.key, why);
         let value = parse(&stored.value).map_err(|error| undecodable(&error))?;
         if !value["metadata"].is_object() {
@@ -76,16 +76,13 @@ pub(crate) fn undecodable(key: &StorageKey, why: &dyn std::fmt::Display) -> ApiE
     ReadError::Undecodable(format!("undecodable object {key}: {why}")).into()
 }
 
-/// Checks that the value is not encrypted with a key that the server does not have.
+/// Checks that storage could decrypt and decode the value.
 ///
 /// # Errors
 /// The object is undecodable.
-pub(crate) fn check_decrypted(stored: &KeyValue) -> Result<(), ApiError> {
-    match encryption_prefix(&stored.value) {
-        Some(prefix) => {
-            let why = format_args!("it is encrypted ({prefix}) and cannot be decrypted");
-            Err(undecodable(&stored.key, &why))
-        }
+pub(crate) fn check_readable(stored: &KeyValue) -> Result<(), ApiError> {
+    match unreadable_reason(&stored.value) {
+        Some(reason) => Err(undecodable(&stored.key, &reason)),
         None => Ok(()),
     }
 }

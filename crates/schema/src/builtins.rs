@@ -36,12 +36,16 @@ const GROUPS: &[(&str, &str)] = &[
     ("storage", "storage.k8s.io"),
 ];
 
+/// The types of objects that kube-apiserver stores and does not serve, in the notation of `types.txt`.
+const STORED_TYPES: &str =
+    "core.v1.RangeAllocation 1=metadata:meta.v1.ObjectMeta 2=range:s 3=data:B";
+
 impl Types {
     /// Parses the types of every built-in kind: takes some milliseconds and some hundred kilobytes,
     /// so call it once per server.
     pub fn builtins() -> Arc<Self> {
         let mut builder = Builder::default();
-        let names = lines(TYPES).map(|line| split(line).0).enumerate();
+        let names = all_types().map(|line| split(line).0).enumerate();
         builder.types.by_name = names
             .map(|(at, name)| (Cow::Borrowed(name), ObjectId(at as u32)))
             .collect();
@@ -55,7 +59,7 @@ impl Types {
             });
         }
         let mut facts = lines(FACTS).map(split).collect::<HashMap<_, _>>();
-        for (name, fields) in lines(TYPES).map(split) {
+        for (name, fields) in all_types().map(split) {
             let facts = Facts::read(facts.remove(name).unwrap_or_default());
             builder.add(name, fields, &facts);
         }
@@ -94,6 +98,11 @@ impl Types {
             .get(&*format!("{word}.{version}.{kind}"))
             .copied()
     }
+}
+
+/// Returns the lines of the types that are served or stored.
+pub(super) fn all_types() -> impl Iterator<Item = &'static str> {
+    lines(TYPES).chain(lines(STORED_TYPES))
 }
 
 /// Returns the lines of a table without its comment.

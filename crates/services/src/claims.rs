@@ -26,6 +26,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::port_bitmap;
 use super::ranges::Family;
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_registry::stored_form::encode;
@@ -162,9 +163,8 @@ impl Claims<'_> {
             since: metadata::now(),
         };
         for _ in 0..TRIES_MAX {
-            let claim = self.object(value, &hold);
-            if self.put(value, &claim, Expect::Absent).await? {
-                return Ok(true);
+            if let Some(is_claimed) = self.create(value, &hold).await? {
+                return Ok(is_claimed);
             }
             let Some(mut claim) = self.find(value).await? else {
                 continue;
@@ -181,17 +181,47 @@ impl Claims<'_> {
             } else if !self.is_abandoned(value, &claim).await? {
                 return Ok(false);
             } else {
-                self.storage.delete(&value.key(), claim.at).await?;
+                self.delete(value, &claim).await?;
             }
         }
         Err(contended(value))
     }
 
+    /// Creates the claim of a value. Returns false if a kube-apiserver has allocated the port, and `None` if the claim
+    /// exists.
+    async fn create(&self, value: Allocated, hold: &Hold) -> Result<Option<bool>, ApiError> {
+        if let Allocated::Port(port) = value
+            && !port_bitmap::allocate(self.storage, port).await?
+        {
+            // Another server of this project sets the bit before it creates its claim.
+            let exists = self.find(value).await?.is_some();
+            return Ok((!exists).then_some(false));
+        }
+        let claim = self.object(value, hold);
+        let is_created = self.put(value, &claim, Expect::Absent).await?;
+        Ok(is_created.then_some(true))
+    }
+
+    /// Deletes a claim, and clears the bit of its port; returns false if it has changed.
+    async fn delete(&self, value: Allocated, claim: &Claim) -> Result<bool, ApiError> {
+        let deleted = self.storage.delete(&value.key(), claim.at).await?;
+        if !matches!(deleted, Outcome::Done(_)) {
+            return Ok(false);
+        }
+        if let Allocated::Port(port) = value {
+            port_bitmap::release(self.storage, port).await?;
+        }
+        Ok(true)
+    }
+
     /// Returns true if the value could be claimed.
     pub(super) async fn is_free(&self, value: Allocated) -> Result<bool, ApiError> {
-        match self.find(value).await? {
-            None => Ok(true),
-            Some(claim) => Ok(self.is_own(&claim) || self.is_abandoned(value, &claim).await?),
+        match (self.find(value).await?, value) {
+            (None, Allocated::Port(port)) => {
+                Ok(!port_bitmap::is_allocated(self.storage, port).await?)
+            }
+            (None, Allocated::Address(_)) => Ok(true),
+            (Some(claim), _) => Ok(self.is_own(&claim) || self.is_abandoned(value, &claim).await?),
         }
     }
 
@@ -213,9 +243,7 @@ impl Claims<'_> {
             let mut others = holds.clone();
             others.retain(|hold| hold.base >= since && Some(hold.writer) != writer);
             let done = if others.is_empty() {
-                let key = value.key();
-                let deleted = self.storage.delete(&key, claim.at).await?;
-                matches!(deleted, Outcome::Done(_))
+                self.delete(value, &claim).await?
             } else if !holds.iter().any(|hold| Some(hold.writer) == writer) {
                 true
             } else {

@@ -4,8 +4,8 @@
 //! # Beside a kube-apiserver
 //!
 //! The allocators of a kube-apiserver on the same etcd use the same claims of addresses. Upstream stores node ports as
-//! one bitmap (`/registry/ranges/servicenodeports`), which this crate does not read. Upstream repairs the bitmap from
-//! the services every three minutes, so two servers can allocate the same port only if both do so before a repair.
+//! one bitmap (`/registry/ranges/servicenodeports`). If it exists, a claim of a port here also sets the bit of the port, and
+//! its release clears it: see `port_bitmap`. Upstream repairs the bitmap from the services every three minutes.
 
 // In reading order.
 mod strategy;
@@ -15,6 +15,7 @@ mod allocation;
 mod claims;
 
 mod families;
+mod port_bitmap;
 mod ranges;
 pub mod spec;
 

@@ -47,11 +47,12 @@
 //! ```
 
 pub mod embedded;
-mod encrypted_value;
 #[cfg(feature = "etcd")]
 pub mod etcd3;
 pub mod memory;
 mod metered;
+mod unreadable_value;
+mod visit;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -60,10 +61,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::Stream;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use encrypted_value::encryption_prefix;
 pub use metered::Metered;
+pub use unreadable_value::{encryption_prefix, undecodable_value, unreadable_reason};
+pub use visit::{ListVisitor, VisitedValue};
 
 use watchet_api::{ResourceVersion, StorageKey};
 
@@ -244,6 +247,9 @@ pub enum StorageError {
     Failed(String),
 }
 
+/// The parts of a backup. See [`embedded::restore`].
+pub type BackupStream = Pin<Box<dyn Stream<Item = Result<Bytes, StorageError>> + Send>>;
+
 /// A revisioned store.
 #[async_trait]
 pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
@@ -262,6 +268,21 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     /// Returns [`StorageError::Compacted`] or [`StorageError::Future`] according to
     /// [`ListRequest::at`].
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError>;
+
+    /// Passes the values of `prefix`, at the latest revision, to `visitor`, and returns that revision:
+    /// a list for a caller that decodes each value and does not retain it. Returns `None` if the
+    /// storage has no faster way than [`list`](Self::list), before it has passed any.
+    ///
+    /// If the result is an error or the call is dropped, `visitor` has received some of the values,
+    /// and may receive more.
+    async fn visit(
+        &self,
+        prefix: &StorageKey,
+        visitor: Arc<dyn ListVisitor>,
+    ) -> Option<Result<ResourceVersion, StorageError>> {
+        let _unused = (prefix, visitor);
+        None
+    }
 
     /// Writes a value if the key meets the expectation.
     async fn put(&self, put: Put) -> Result<Outcome, StorageError>;
@@ -307,10 +328,28 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     /// cached for some seconds; manual compactions affect reads only.
     async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError>;
 
+    /// Returns a number that changes when the store has been replaced by another one, for example restored from
+    /// a backup: the revisions of the former may have other contents now. Zero until then.
+    fn incarnation(&self) -> u64 {
+        0
+    }
+
+    /// Returns a receiver that changes when an outage of the store has ended, so that a caller that waits
+    /// before a retry can retry then; `None` if the store has no outages.
+    fn recoveries(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
+
     /// Returns true if progress responses are correct (in etcd from 3.5.13 on). Otherwise a cache
     /// cannot prove that it is fresh. The result can change while watches are open;
     /// [`Self::maintain`] updates it.
     fn progress_supported(&self) -> bool;
+
+    /// Returns a backup of the objects at the revision at which the stream is first polled, in parts;
+    /// `None` if the storage has none of its own. It is read while writes go on. An error ends it.
+    fn backup(self: Arc<Self>) -> Option<BackupStream> {
+        None
+    }
 
     /// Runs background tasks (compaction, expiry, version checks of members) until `cancel`; then
     /// flushes writes of interval durability.

@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use super::embedded::{Embedded, OpenError};
-use super::{KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch};
+use super::{
+    KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage, StorageError, StorageWatch,
+};
 use watchet_api::{ResourceVersion, StorageKey};
 
 /// A store that loses its data when it is dropped.
@@ -50,6 +52,14 @@ impl Storage for Memory {
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
         self.0.list(request).await
+    }
+
+    async fn visit(
+        &self,
+        prefix: &StorageKey,
+        visitor: Arc<dyn ListVisitor>,
+    ) -> Option<Result<ResourceVersion, StorageError>> {
+        self.0.visit(prefix, visitor).await
     }
 
     async fn put(&self, put: Put) -> Result<Outcome, StorageError> {

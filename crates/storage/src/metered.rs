@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
+    BackupStream, Expect, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage,
+    StorageError, StorageWatch,
 };
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_metrics::{Operation, ResourceMetrics};
@@ -60,6 +61,20 @@ impl Storage for Metered {
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
         self.measured(Operation::List, self.storage.list(request))
             .await
+    }
+
+    /// The latency includes the decoding of the values, because the visitor decodes them while the
+    /// storage reads the next ones. A list is measured without it.
+    async fn visit(
+        &self,
+        prefix: &StorageKey,
+        visitor: Arc<dyn ListVisitor>,
+    ) -> Option<Result<ResourceVersion, StorageError>> {
+        let began = Instant::now();
+        let answer = self.storage.visit(prefix, visitor).await?;
+        self.metrics
+            .requested(Operation::List, began.elapsed(), answer.is_err());
+        Some(answer)
     }
 
     async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
@@ -116,8 +131,20 @@ impl Storage for Metered {
         self.storage.compacted_revision().await
     }
 
+    fn incarnation(&self) -> u64 {
+        self.storage.incarnation()
+    }
+
+    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
+        self.storage.recoveries()
+    }
+
     fn progress_supported(&self) -> bool {
         self.storage.progress_supported()
+    }
+
+    fn backup(self: Arc<Self>) -> Option<BackupStream> {
+        Arc::clone(&self.storage).backup()
     }
 
     async fn maintain(&self, cancel: CancellationToken) {

@@ -49,7 +49,7 @@ fn report(reporter: &StatusReporter, failed: Option<&SourceError>) {
         Some(SourceError::Unavailable { detail, .. }) => reporter.disconnected(detail),
         // The server responds, so this is not a disconnect; a list recovers.
         Some(error @ (SourceError::Expired { .. } | SourceError::Undecodable { .. })) => {
-            reporter.print(&format!("listing again: {error}"));
+            reporter.refused(&error.to_string());
         }
     }
 }

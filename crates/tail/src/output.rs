@@ -58,11 +58,23 @@ pub(super) struct StatusReporter {
     state: Arc<parking_lot::Mutex<State>>,
 }
 
-#[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
+#[derive(Debug, Default, PartialEq, Eq, Clone)]
 enum State {
     #[default]
     Connected,
     Disconnected,
+    /// The server responds with this error, which was reported.
+    Refused(String),
+}
+
+impl State {
+    /// Changes to an error of the server; returns false if it is the present one.
+    fn refused(&mut self, why: &str) -> bool {
+        let refused = Self::Refused(why.to_owned());
+        let is_new = *self != refused;
+        *self = refused;
+        is_new
+    }
 }
 
 impl StatusReporter {
@@ -94,16 +106,25 @@ impl StatusReporter {
     /// Reports that the connection failed, unless that was reported before.
     pub(super) fn disconnected(&self, why: &str) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Disconnected);
-        if before == State::Connected {
+        if before != State::Disconnected {
             self.print(&format!("disconnected: {why}"));
+        }
+    }
+
+    /// Reports that the server responds with an error and that the resource is listed again, unless the last
+    /// attempt had the same error: a resource whose definition was deleted is listed until it exists again.
+    pub(super) fn refused(&self, why: &str) {
+        if self.state.lock().refused(why) {
+            self.print(&format!("listing again until it succeeds: {why}"));
         }
     }
 
     /// Reports that the server responds, if it did not before.
     pub(super) fn connected(&self) {
-        let before = std::mem::take(&mut *self.state.lock());
-        if before == State::Disconnected {
-            self.print("connected again");
+        match std::mem::take(&mut *self.state.lock()) {
+            State::Connected => {}
+            State::Disconnected => self.print("connected again"),
+            State::Refused(_) => self.print("listed again"),
         }
     }
 
@@ -135,6 +156,17 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// `watchet tail` of a definition that was deleted printed the same line at each attempt.
+    #[test]
+    fn an_error_of_the_server_is_reported_once() {
+        let mut state = State::default();
+        assert!(state.refused("not found"));
+        assert!(!state.refused("not found"));
+        assert!(state.refused("forbidden"));
+        state = State::Connected;
+        assert!(state.refused("forbidden"), "it succeeded in between");
     }
 
     #[test]

@@ -40,6 +40,10 @@ enum TailError {
     Arguments(#[from] clap::Error),
     #[error(transparent)]
     Config(#[from] RestConfigError),
+    #[error(
+        "--kubeconfig {error}; name the kubeconfig of the server, or omit the flag to use $KUBECONFIG or ~/.kube/config"
+    )]
+    Kubeconfig { error: KubeconfigError },
     #[error(transparent)]
     Client(#[from] InvalidRestConfig),
     #[error(transparent)]
@@ -92,7 +96,10 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
                 output::escaped(&error.to_string())
             );
             ExitCode::from(match error {
-                TailError::Arguments(_) | TailError::Config(_) | TailError::Client(_) => 2,
+                TailError::Arguments(_)
+                | TailError::Config(_)
+                | TailError::Kubeconfig { .. }
+                | TailError::Client(_) => 2,
                 _ => 1,
             })
         }
@@ -194,7 +201,11 @@ async fn followed(args: TailArgs, tasks: &Tasks) -> Result<(), TailError> {
 fn connect(args: &TailArgs) -> Result<RestClient, TailError> {
     let context = args.context.as_deref();
     let mut config = match (&args.kubeconfig, context) {
-        (Some(path), _) => RestConfig::from_kubeconfig(&Kubeconfig::load(&[path])?, context)?,
+        (Some(path), _) => {
+            let kubeconfig = Kubeconfig::load(&[path]);
+            let kubeconfig = kubeconfig.map_err(|error| TailError::Kubeconfig { error })?;
+            RestConfig::from_kubeconfig(&kubeconfig, context)?
+        }
         (None, Some(_)) => RestConfig::from_kubeconfig(&Kubeconfig::load_default()?, context)?,
         (None, None) => RestConfig::infer()?,
     };

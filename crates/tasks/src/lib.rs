@@ -3,6 +3,8 @@
 
 mod blocking_polls;
 mod coarse_clock;
+mod inline_blocking;
+mod panics;
 mod poll_on_wake;
 
 use std::any::Any;
@@ -22,6 +24,8 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 use watchet_metrics::TaskMetrics;
 
+pub use inline_blocking::run_blocking_work_inline;
+pub use panics::panic_message;
 pub use poll_on_wake::{PollOnWake, WakeFlag};
 
 /// A group of tasks that are cancelled and drained together. Clones share the group.
@@ -159,6 +163,9 @@ impl Tasks {
         let running = Running::enter(&self.state, name);
         // Unwind safety: as in `spawn`.
         let task = move || running.ended_with(catch_unwind(AssertUnwindSafe(work)));
+        if inline_blocking::is_enabled() {
+            return tokio::spawn(self.tracker.track_future(async move { task() }));
+        }
         self.tracker.spawn_blocking(task)
     }
 
@@ -191,9 +198,19 @@ impl Tasks {
                 grace,
             })
     }
+
+    /// Logs and counts a panic that the caller has caught. It ended only a part of a task, which is named `task` in the log
+    /// and the metric, so it is no failure of the group.
+    pub fn record_panic(&self, task: &'static str, panic: &(dyn Any + Send)) {
+        self.state.record_panic(task, panic);
+    }
 }
 
 impl GroupState {
+    fn record_panic(&self, task: &'static str, panic: &(dyn Any + Send)) {
+        panics::record_panic(self.metrics.as_deref(), task, panic);
+    }
+
     fn names(&self) -> Vec<String> {
         let running = self.running.lock();
         let name = |(name, count): (&&str, &usize)| match count {
@@ -225,20 +242,11 @@ impl Running {
             Ok(output) => return output,
             Err(panic) => panic,
         };
-        let message = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("a panic without a message");
+        self.state.record_panic(self.name, &*panic);
         let failed = TaskFailed {
             task: self.name,
-            message: message.to_owned(),
+            message: panic_message(&*panic).to_owned(),
         };
-        tracing::error!(
-            task = failed.task,
-            panic = failed.message,
-            "a task panicked"
-        );
         self.state.failed.send_if_modified(|first| {
             let is_first = first.is_none();
             if is_first {
@@ -267,6 +275,8 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    use watchet_metrics::{Format, Metrics};
 
     use super::*;
 
@@ -346,5 +356,24 @@ mod tests {
         assert!(passed_on.unwrap_err().is_panic());
         assert_eq!(tasks.clone().failed().await, failed, "the first counts");
         tasks.drain(Duration::from_secs(1)).await.unwrap();
+    }
+    /// A panic was only logged, and no alert can be made of a log.
+    #[tokio::test]
+    async fn panics_are_counted_by_task() {
+        let metrics = Metrics::new();
+        let tasks = Tasks::with_metrics(metrics.tasks());
+        let panics = tasks.spawn("panics", async { panic!("{}", "on purpose") });
+        let panicked = panics.await;
+        let panic = panicked.map_err(|error| error.into_panic());
+        let panic = panic.map(|()| "no panic").unwrap_err();
+        assert_eq!(panic_message(&*panic), "on purpose");
+        tasks.child().record_panic("part", &*panic);
+        tasks.record_panic("part", &"text");
+        let text = metrics.render(Format::Prometheus);
+        for (task, count) in [("panics", 1), ("part", 2)] {
+            let sample = format!("watchet_task_panics_total{{task=\"{task}\"}} {count}\n");
+            assert!(text.contains(&sample), "{sample}: {text}");
+        }
+        assert_eq!(tasks.failed().await.task, "panics", "only that task failed");
     }
 }

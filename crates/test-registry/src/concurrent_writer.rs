@@ -203,6 +203,14 @@ impl Storage for ConcurrentWriter {
         self.inner.compacted_revision().await
     }
 
+    fn incarnation(&self) -> u64 {
+        self.inner.incarnation()
+    }
+
+    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
+        self.inner.recoveries()
+    }
+
     fn progress_supported(&self) -> bool {
         self.inner.progress_supported()
     }

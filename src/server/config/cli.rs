@@ -12,6 +12,7 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use crate::server::config::flags::{self, Spec};
 use crate::server::config::setting_value::{ConfigError, Source, separator_of};
 use crate::server::config::settings::{CONFIG_ENV, Settings};
+use crate::server::config::store_args;
 use crate::{bench, tail};
 
 /// The parsed command line.
@@ -28,6 +29,8 @@ pub(in crate::server) enum Invocation {
     Bench(ArgMatches),
     /// Run `tail` with these arguments.
     Tail(ArgMatches),
+    /// Run `store` with these arguments.
+    Store(ArgMatches),
     /// Create the assets of envtest, in this directory if given.
     EnvtestAssets(Option<PathBuf>),
     /// Print this text and exit.
@@ -58,6 +61,7 @@ pub(in crate::server) fn command() -> Command {
         .subcommand(serve)
         .subcommand(bench::command())
         .subcommand(tail::command())
+        .subcommand(store_args::command())
         .subcommand(envtest_assets())
 }
 
@@ -103,6 +107,7 @@ pub(in crate::server) fn parse(
     let matches = match matches.subcommand() {
         Some(("bench", matches)) => return Ok(Invocation::Bench(matches.clone())),
         Some(("tail", matches)) => return Ok(Invocation::Tail(matches.clone())),
+        Some(("store", matches)) => return Ok(Invocation::Store(matches.clone())),
         Some(("envtest-assets", matches)) => {
             let directory = matches.get_one::<PathBuf>("directory").cloned();
             return Ok(Invocation::EnvtestAssets(directory));
@@ -179,7 +184,8 @@ fn command_of(error: &clap::Error) -> String {
 fn error_line(error: &clap::Error) -> ConfigError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        // The most similar suggestion is the last.
+        Some(ContextValue::Strings(texts)) => texts.last().cloned(),
         _ => None,
     };
     let argument = context(ContextKind::InvalidArg)

@@ -65,6 +65,10 @@ pub(in crate::server) struct Flags {
     /// Maximum number of open watches of a user; more get a 429; 0 is no limit
     #[arg(long, value_name = "NUMBER", default_value = "0", help_heading = SERVING)]
     pub max_watches_per_user: SettingValue,
+    /// Memory that the server uses at most: near it, the caches shrink, and lists and watches get a 429; `auto` is the limit
+    /// of the control group (container) less a sixteenth, 0 is no limit
+    #[arg(long, value_name = "BYTES", default_value = "auto", help_heading = SERVING)]
+    pub memory_limit: SettingValue,
     /// Time limit of a request that is not a watch; `?timeout=` of a request can only lower it
     #[arg(long, value_name = "DURATION", default_value = "1m0s", help_heading = SERVING)]
     pub request_timeout: SettingValue,
@@ -281,7 +285,7 @@ pub(in crate::server) struct Flags {
     #[arg(long, value_name = "KIND", default_value = "embedded", help_heading = STORAGE)]
     pub storage: SettingValue,
     /// When the embedded store forces writes to disk: `fsync` (before each is acknowledged), `interval`
-    /// (often, in the background) or `none` (at exit)
+    /// (every second, in the background) or `none` (once a minute and at exit)
     #[arg(long, value_name = "WHEN", default_value = "fsync", help_heading = STORAGE)]
     pub durability: SettingValue,
     /// etcd endpoints, e.g. http://127.0.0.1:2379; needed by --storage etcd
@@ -299,6 +303,10 @@ pub(in crate::server) struct Flags {
     /// PEM file with the private key of --etcd-certfile
     #[arg(long, value_name = "FILE", help_heading = STORAGE)]
     pub etcd_keyfile: SettingValue,
+    /// Encoding of the objects that are written to storage: application/json, or application/vnd.kubernetes.protobuf as
+    /// kube-apiserver does by default; both are read. Custom resources are always JSON
+    #[arg(long, value_name = "TYPE", default_value = "application/json", help_heading = STORAGE)]
+    pub storage_media_type: SettingValue,
     /// EncryptionConfiguration (apiserver.config.k8s.io/v1) in YAML or JSON: which resources are stored encrypted, and
     /// with which keys or KMS plugins
     #[arg(long, value_name = "FILE", help_heading = STORAGE)]

@@ -1,5 +1,6 @@
 //! The settings of the storage: which back end (`--storage`), and what each needs.
 
+use crate::protobuf::StorageMediaType;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting, certificate_files};
 use crate::server::config::flags::Flags;
 use crate::server::config::setting_value::{ConfigError, SettingValue};
@@ -78,6 +79,17 @@ pub(super) fn storage(flags: &Flags) -> Result<StorageConfig, ConfigError> {
     }
 }
 
+/// Validates the encoding of the objects in storage.
+///
+/// # Errors
+/// It is not supported.
+pub(super) fn media_type(setting: &SettingValue) -> Result<StorageMediaType, ConfigError> {
+    let parsed: Result<StorageMediaType, _> = setting.text.parse();
+    parsed.map_err(|_| {
+        setting.error("must be application/json or application/vnd.kubernetes.protobuf")
+    })
+}
+
 /// Rejects etcd settings with another storage, since they would have no effect. They are allowed if
 /// a stronger layer selects the storage: `--storage memory` may override a file with etcd settings.
 fn refuse_etcd_settings(flags: &Flags, kind: &SettingValue) -> Result<(), ConfigError> {
@@ -100,7 +112,11 @@ fn refuse_etcd_settings(flags: &Flags, kind: &SettingValue) -> Result<(), Config
     }
 }
 
-fn etcd(flags: &Flags) -> Result<EtcdConfig, ConfigError> {
+/// Validates the settings of the etcd client.
+///
+/// # Errors
+/// A value is invalid.
+pub(in crate::server) fn etcd(flags: &Flags) -> Result<EtcdConfig, ConfigError> {
     let setting = flags.etcd_servers.clone();
     let servers: Vec<String> = setting
         .text

@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{ResourceVersion, StorageKey};
 use crate::server::envtest::store::{self, Store};
 use crate::storage::{
-    KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
+    BackupStream, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError,
+    StorageWatch,
 };
 
 /// The pause between two attempts to reach an etcd that does not run.
@@ -177,8 +178,20 @@ impl Storage for EnvtestEtcdStorage {
         self.storage.compacted_revision().await
     }
 
+    fn incarnation(&self) -> u64 {
+        self.storage.incarnation()
+    }
+
+    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
+        self.storage.recoveries()
+    }
+
     fn progress_supported(&self) -> bool {
         self.storage.progress_supported()
+    }
+
+    fn backup(self: Arc<Self>) -> Option<BackupStream> {
+        Arc::clone(&self.storage).backup()
     }
 
     async fn maintain(&self, cancel: CancellationToken) {

@@ -123,6 +123,11 @@ const SERVED: &[Flag] = &[
         "PEM file with the private key of --etcd-certfile",
     ),
     Flag::new(
+        "storage-media-type",
+        Kind::Text,
+        "Encoding of stored objects: application/json or application/vnd.kubernetes.protobuf [default: application/json]",
+    ),
+    Flag::new(
         "encryption-provider-config",
         Kind::Text,
         "EncryptionConfiguration: which resources are stored encrypted, and how",
@@ -294,7 +299,6 @@ const TEXTS: &[&str] = &[
     "service-node-port-range",
     "show-hidden-metrics-for-version",
     "storage-backend",
-    "storage-media-type",
     "tracing-config-file",
     "vmodule",
 ];

@@ -3,7 +3,7 @@
 //! tasks.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,8 +36,9 @@ use crate::server::process::encryption;
 use crate::server::process::file_limit;
 use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIVATE};
 use crate::server::process::kubeconfig::{self, ServerTrust};
+use crate::server::process::memory::Memory;
 use crate::server::process::open_error::OpenError;
-use crate::server::process::open_storage;
+use crate::server::process::open_storage::{self, StoreParent};
 use crate::server::process::pki::{self, PkiError, ServingNames};
 use crate::server::process::reload::Reload;
 use crate::server::process::tls_files::{Kubeconfig, TlsFiles};
@@ -87,6 +88,7 @@ pub(in crate::server) struct Server {
     /// The files whose changes are applied.
     pub(in crate::server) reloads: Vec<Reload>,
     pub(in crate::server) requests: RequestLimits,
+    pub(in crate::server) memory: Memory,
     pub(in crate::server) shutdown_grace: Duration,
     pub(in crate::server) done: Done,
     /// Locked until the process ends.
@@ -223,8 +225,12 @@ impl Server {
         let auditor = material.audit.map(|files| files.open(&metrics));
         let auditor = auditor.transpose()?.map(Arc::new);
         let interval = config.compaction_interval;
-        let storage =
-            open_storage::open(&config.storage, interval, &data_dir.path, &metrics).await?;
+        let is_new_ca = pki.created.iter().any(|path| path.ends_with("ca.crt"));
+        let parent = StoreParent {
+            data_dir: &data_dir.path,
+            was_used: !is_new_ca,
+        };
+        let storage = open_storage::open(&config.storage, interval, parent, &metrics).await?;
         let settings = config.encryption.as_ref();
         let encryption =
             encryption::start(settings, material.encryption, &config.storage, &metrics).await?;
@@ -250,7 +256,7 @@ impl Server {
         let kubeconfig =
             std::path::absolute(&config.kubeconfig).unwrap_or(config.kubeconfig.clone());
         let text = kubeconfig::render(url, &trust, &pki.admin);
-        files::write(&kubeconfig, text.as_bytes(), PRIVATE)?;
+        write_kubeconfig(&kubeconfig, &text)?;
         let (client_cas, client_cas_seen) = watch::channel(client_cas);
         let (proxy_cas, proxy_cas_seen) = watch::channel(proxy_cas);
         let proxy = config.authentication.front_proxy.as_ref();
@@ -290,17 +296,14 @@ impl Server {
         let of_authentication =
             external.reloads(&config.authentication, issuers, &authenticator, &metrics);
         let done = Done {
-            new_ca: pki
-                .created
-                .iter()
-                .any(|path| path.ends_with("ca.crt"))
-                .then_some(pki_dir),
+            new_ca: is_new_ca.then_some(pki_dir),
             storage: open_storage::describe(&config.storage, &data_dir.path),
             kubeconfig,
             secure: url,
             insecure: insecure.as_ref().map(&local).transpose()?,
         };
         authentication_guard.disarm();
+        let memory = Memory::new(config.memory);
         Ok(Self {
             secure: SecurePort {
                 listener: secure,
@@ -314,6 +317,7 @@ impl Server {
                     .connections_max
                     .get()
                     .min(file_limit::connections_max()),
+                &memory.limited,
             ),
             storage,
             encryption,
@@ -342,10 +346,29 @@ impl Server {
                 .chain(of_authentication)
                 .collect(),
             requests: config.requests.clone(),
+            memory,
             shutdown_grace: config.shutdown_grace,
             done,
             data_dir,
         })
+    }
+}
+
+/// Writes the kubeconfig, unless it has this text. On a full disk the present one remains.
+fn write_kubeconfig(path: &Path, text: &str) -> Result<(), FileError> {
+    if files::read_if_exists(path).is_ok_and(|present| present.as_deref() == Some(text)) {
+        return Ok(());
+    }
+    match files::write(path, text.as_bytes(), PRIVATE) {
+        Err(error) if error.is_full_disk() => {
+            tracing::warn!(
+                %error,
+                "the disk is full: starting without the kubeconfig of this start; free disk space, or \
+                 delete objects, and restart the server"
+            );
+            Ok(())
+        }
+        written => written,
     }
 }
 

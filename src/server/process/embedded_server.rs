@@ -64,11 +64,17 @@ impl EmbeddedServer {
         }
         let server = Server::build(&Config::check(&settings)?).await?;
         let (running, router) = server.spawn_with_router();
-        // A failure comes first: the server cannot be relied on after it.
-        tokio::select! {
+        // A failure comes first: the server cannot be relied on after it. After damage it does not become ready.
+        let damage = tokio::select! {
             biased;
             failed = running.failed() => return Err(EmbeddedServerError::Task(failed)),
-            () = running.ready() => {}
+            damage = running.damaged() => Some(damage),
+            () = running.ready() => None,
+        };
+        if let Some(damage) = damage {
+            // What the drain cannot flush was not acknowledged.
+            let _drained = running.drain().await;
+            return Err(EmbeddedServerError::Build(damage.to_string()));
         }
         Ok(Self { running, router })
     }

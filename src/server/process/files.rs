@@ -26,6 +26,14 @@ pub(in crate::server) struct FileError {
 }
 
 impl FileError {
+    /// Returns true if the disk is full.
+    pub(in crate::server) fn is_full_disk(&self) -> bool {
+        matches!(
+            self.source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        )
+    }
+
     fn of(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self {
@@ -95,9 +103,13 @@ impl DataDir {
                 return Err(FileError::of("cannot lock", &lock_path)(error).into());
             }
         }
-        lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
-            .map_err(FileError::of("cannot write", &lock_path))?;
+        let written = lock
+            .set_len(0)
+            .and_then(|()| writeln!(lock, "{}", std::process::id()));
+        if let Err(error) = written {
+            // Only the message of another process lacks it. On a full disk a server must start.
+            tracing::warn!(%error, path = %lock_path.display(), "cannot write the process ID");
+        }
         Ok(Self { path, _lock: lock })
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::server::config::cli::{self, Invocation};
 use crate::server::config::file as config_file;
-use crate::server::config::server_config::Config;
+use crate::server::config::server_config::{Config, LogConfig, LogFormat};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::settings::{CONFIG_ENV, Settings};
 use crate::server::envtest::{Program, assets, etcd, kube_apiserver};
@@ -19,8 +19,13 @@ use crate::server::process::file_limit;
 use crate::server::process::logging;
 use crate::server::process::run::Running;
 use crate::server::process::signals::{EndSignal, Signals};
+use crate::server::store_commands::{self, StoreError};
+use crate::storage::StorageError;
 use crate::tasks::{DrainTimeout, TaskFailed};
 use crate::{bench, tail};
+
+/// The log of `watchet store`: its output says what it did.
+const STORE_LOG_FILTER: &str = "warn";
 
 /// How long blocked threads (e.g. on a disk that hangs) may delay the exit.
 const BLOCKED_THREADS_MAX: Duration = Duration::from_secs(1);
@@ -32,6 +37,10 @@ enum Failure {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Build(#[from] BuildError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the server cannot start: {0}")]
+    Damaged(StorageError),
     #[error("cannot start: {0}")]
     Start(io::Error),
     #[error("cannot print: {0}")]
@@ -49,6 +58,7 @@ impl Failure {
         match self {
             Self::Config(_) => 2,
             Self::Build(error) if error.is_config() => 2,
+            Self::Store(error) if error.is_config() => 2,
             Self::SecondSignal(signal) => signal.exit_code(),
             _ => 1,
         }
@@ -129,6 +139,13 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
         }
         Invocation::Bench(matches) => return Ok(bench::main(&matches)),
         Invocation::Tail(matches) => return Ok(tail::main(&matches)),
+        Invocation::Store(matches) => {
+            logging::init(&LogConfig {
+                filter: STORE_LOG_FILTER.to_owned(),
+                format: LogFormat::Text,
+            });
+            return block_on(async { Ok(store_commands::run(&matches).await?) });
+        }
         Invocation::Serve {
             settings,
             config_file,
@@ -191,10 +208,15 @@ async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(),
         built = Server::build(config) => built?,
     };
     let running = server.spawn();
-    // A reason to end comes first here too.
+    // A reason to end comes first here too, then damage, after which the server does not become ready.
     let early = tokio::select! {
         biased;
         end = reason_to_end(&mut signals, &running) => Some(end),
+        damage = running.damaged() => {
+            // What the drain cannot flush was not acknowledged.
+            let _drained = running.drain().await;
+            return Err(Failure::Damaged(damage));
+        }
         () = running.ready() => None,
     };
     let end = match early {

@@ -28,6 +28,16 @@ pub(super) async fn open(
     compaction_interval: Duration,
     metrics: &Metrics,
 ) -> Result<Arc<dyn Storage>, OpenError> {
+    Ok(connect(config, compaction_interval, metrics).await?)
+}
+
+/// As [`open`], with the type of the back end.
+#[cfg(feature = "etcd")]
+pub(in crate::server) async fn connect(
+    config: &EtcdConfig,
+    compaction_interval: Duration,
+    metrics: &Metrics,
+) -> Result<Arc<crate::storage::etcd3::Etcd3>, OpenError> {
     use crate::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
     use tokio::time::Instant;
 
@@ -40,6 +50,7 @@ pub(super) async fn open(
         key_file: identity.map(|files| files.key.path.clone()),
         compaction_interval,
         lease_keys: metrics.lease_keys(),
+        ..Etcd3Config::default()
     };
     let deadline = Instant::now() + START_MAX;
     loop {

@@ -10,21 +10,33 @@ use crate::server::envtest::etcd_storage::EnvtestEtcdStorage;
 use crate::server::process::open_error::OpenError;
 use crate::server::process::open_etcd;
 use crate::storage::Storage;
-use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig};
+use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig, Remembered};
 use crate::storage::memory::Memory;
 
 /// The flush interval of `--durability interval`, i.e. how many acknowledged writes an embedded
 /// store may lose: one second, as usual for such settings.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Opens the storage of `config`; `data_dir` is for the embedded store, `metrics` for leases.
+/// The directory of the embedded store, in the data directory.
+pub(in crate::server) const STORE_DIRECTORY: &str = "store";
+
+/// The data directory, as the embedded store needs it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) struct StoreParent<'a> {
+    /// The path of the data directory.
+    pub(in crate::server) data_dir: &'a Path,
+    /// True if the data directory had keys and certificates before this start.
+    pub(in crate::server) was_used: bool,
+}
+
+/// Opens the storage of `config`; `parent` is for the embedded store, `metrics` for leases.
 ///
 /// # Errors
 /// [`OpenError`]
 pub(in crate::server) async fn open(
     config: &StorageConfig,
     compaction_interval: Duration,
-    data_dir: &Path,
+    parent: StoreParent<'_>,
     metrics: &Metrics,
 ) -> Result<Arc<dyn Storage>, OpenError> {
     match config {
@@ -34,10 +46,10 @@ pub(in crate::server) async fn open(
                 DurabilityConfig::Interval => Durability::Interval(FLUSH_INTERVAL),
                 DurabilityConfig::None => Durability::None,
             };
-            Ok(open_embedded(durability, compaction_interval, data_dir)?)
+            Ok(open_embedded(durability, compaction_interval, parent)?)
         }
         StorageConfig::EnvtestEtcd { servers, store } => {
-            let storage = open_embedded(store.durability(), compaction_interval, data_dir)?;
+            let storage = open_embedded(store.durability(), compaction_interval, parent)?;
             Ok(EnvtestEtcdStorage::new(storage, servers, store))
         }
         StorageConfig::Memory => Ok(Memory::new(compaction_interval)?),
@@ -48,15 +60,19 @@ pub(in crate::server) async fn open(
 fn open_embedded(
     durability: Durability,
     compaction_interval: Duration,
-    data_dir: &Path,
+    parent: StoreParent<'_>,
 ) -> Result<Arc<Embedded>, embedded::OpenError> {
     let config = EmbeddedConfig {
         durability,
         compaction_interval,
     };
-    let directory = data_dir.join("store");
+    let directory = parent.data_dir.join(STORE_DIRECTORY);
+    let remembered = Remembered {
+        revision_file: &parent.data_dir.join(embedded::REMEMBERED_FILE),
+        was_used: parent.was_used,
+    };
     // Opening verifies the file, which blocks for some time if it is large.
-    tokio::task::block_in_place(|| Embedded::open(&directory, config))
+    tokio::task::block_in_place(|| Embedded::open_remembered(&directory, remembered, config))
 }
 
 /// Returns a description of the storage for the announcement.

@@ -24,7 +24,7 @@ use crate::server::transport::connections::Connections;
 use crate::server::transport::handler::token_router;
 use crate::server::transport::listen;
 use crate::server::transport::service::{Authentication, Service};
-use crate::storage::Storage;
+use crate::storage::{Storage, StorageError};
 use crate::tasks::{DrainTimeout, TaskFailed, Tasks};
 
 /// The time limit for the caches to end, and for the storage to flush, in addition to the grace
@@ -33,6 +33,9 @@ const FLUSH_MAX: Duration = Duration::from_secs(10);
 
 /// The pause before a failed bootstrap is retried.
 const BOOTSTRAP_PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause between checks whether the store has found damage.
+const DAMAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running server.
 #[derive(Debug)]
@@ -48,6 +51,7 @@ pub(in crate::server) struct Running {
     authentication: Tasks,
     /// Become true when everything exists that a first request may need.
     ready: Vec<tokio::sync::watch::Receiver<bool>>,
+    stored: Arc<dyn Storage>,
     shutdown_grace: Duration,
     _data_dir: DataDir,
 }
@@ -65,7 +69,7 @@ impl Server {
         let (caches, storage_tasks) = (group(), group());
         let controllers = group();
         let storage = self.storage;
-        let maintained = Arc::clone(&storage);
+        let (maintained, stored) = (Arc::clone(&storage), Arc::clone(&storage));
         let until = storage_tasks.token();
         storage_tasks.spawn("storage", async move { maintained.maintain(until).await });
 
@@ -73,12 +77,14 @@ impl Server {
         let secure = self.secure.listener.local_addr();
         let secure = secure.unwrap_or(self.done.secure);
         let service = KubernetesService::new(&self.registry.service_ranges, secure);
+        let mut registry_config = self.registry;
+        registry_config.caches.memory = Arc::clone(&self.memory.limited);
         let registry = new_registry_with_config(
             Arc::clone(&storage),
             self.encryption.clone(),
             &caches,
             Arc::clone(&self.metrics),
-            self.registry,
+            registry_config,
             self.authorizer,
         );
         let (bootstrapped, bootstrap_seen) = tokio::sync::watch::channel(false);
@@ -144,12 +150,24 @@ impl Server {
             checks,
             flow_control,
             auditor: self.auditor.clone(),
+            memory: Arc::clone(&self.memory.limited),
             git_commit: GIT_COMMIT,
             ..HttpConfig::new(Arc::clone(&self.tokens), self.metrics)
         });
+        self.memory.start(
+            &config.encoding_cache,
+            &config.slow_readers,
+            &self.connections,
+            &ports,
+        );
         let router = http::router(Arc::clone(&registry), config);
-        let token_routes =
-            token_router(registry, self.tokens, router.clone(), self.auditor.clone());
+        let token_routes = token_router(
+            registry,
+            self.tokens,
+            router.clone(),
+            self.auditor.clone(),
+            connections.clone(),
+        );
         let audit = self.auditor.as_ref().map(|auditor| auditor.start());
         let audit = audit.unwrap_or_default();
         spawn_secure(
@@ -166,6 +184,7 @@ impl Server {
                 router: router.clone(),
                 authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
                 auditor: self.auditor,
+                tasks: connections.clone(),
             };
             let open = Arc::clone(&self.connections);
             let service = Arc::new(service);
@@ -184,6 +203,7 @@ impl Server {
             audit,
             authentication: self.authentication,
             ready,
+            stored,
             shutdown_grace: self.shutdown_grace,
             _data_dir: self.data_dir,
         };
@@ -196,6 +216,20 @@ impl Running {
     pub(in crate::server) async fn ready(&self) {
         for part in &self.ready {
             roles::until_true(part.clone()).await;
+        }
+    }
+
+    /// Waits until the embedded store has found damage; forever with another storage. Before the server is ready, that
+    /// means that it never will be: what the start needs is damaged. Cancel safe.
+    pub(in crate::server) async fn damaged(&self) -> StorageError {
+        if self.stored.known_revision().is_none() {
+            return std::future::pending().await;
+        }
+        loop {
+            match self.stored.current_revision().await {
+                Err(error @ StorageError::Corrupt(_)) => return error,
+                _ => tokio::time::sleep(DAMAGE_PAUSE).await,
+            }
         }
     }
 
@@ -275,6 +309,7 @@ fn spawn_secure(
             token_routes,
         },
         auditor,
+        tasks: connections.clone(),
     };
     let tls = Some(port.tls);
     let (service, open) = (Arc::new(service), Arc::clone(open));

@@ -9,15 +9,25 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::ServerMemory;
 use crate::server::transport::WARNING_INTERVAL;
 use watchet_metrics::LogInterval;
 
 /// The idle time after which a connection may be closed for a new one. A client that has just connected gets this time
 /// for its handshake.
 const EVICTABLE_AFTER: Duration = Duration::from_secs(1);
+
+/// The estimated memory in bytes of a connection until its first request: TLS, buffers, tasks.
+const CONNECTION_BYTES: usize = 64 << 10;
+
+/// How long a new connection waits for memory at most: a client that deletes objects needs one.
+const FULL_PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// The idle time after which a connection that has had a request is closed if memory is scarce.
+const IDLE_MAX_IF_SCARCE: Duration = Duration::from_secs(10);
 
 /// The idle time after which a connection is closed.
 const IDLE_MAX: Duration = Duration::from_secs(90);
@@ -39,6 +49,7 @@ pub(in crate::server) struct Connections {
     /// The connections that have not been evicted, by number.
     open: Mutex<Open>,
     created: Instant,
+    memory: Arc<ServerMemory>,
     warnings: LogInterval,
 }
 
@@ -72,24 +83,32 @@ pub(in crate::server) struct ConnectionSlot {
 }
 
 impl Connections {
-    /// Creates an empty set of at most `max` connections.
-    pub(in crate::server) fn new(max: usize) -> Arc<Self> {
+    /// Creates an empty set of at most `max` connections, which wait while `memory` is full.
+    pub(in crate::server) fn new(max: usize, memory: &Arc<ServerMemory>) -> Arc<Self> {
         let max = max.min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
             max,
             permits: Arc::new(Semaphore::new(max)),
             open: Mutex::default(),
             created: Instant::now(),
+            memory: Arc::clone(memory),
             warnings: LogInterval::new(WARNING_INTERVAL),
         })
     }
 
-    /// Returns a slot for a new connection, which ends when `stop` is cancelled. At the maximum, closes idle connections.
-    /// Returns `None` if none is idle, and logs that at most once a second.
+    /// Returns a slot for a new connection, which ends when `stop` is cancelled. Waits a little if memory is full. At the maximum,
+    /// closes idle connections. Returns `None` if none is idle, and logs that at most once a second.
     pub(in crate::server) async fn slot(
         self: &Arc<Self>,
         stop: &CancellationToken,
     ) -> Option<ConnectionSlot> {
+        if timeout(FULL_PAUSE_MAX, self.memory.until_not_full())
+            .await
+            .is_err()
+        {
+            tracing::debug!("connection accepted although memory is full");
+        }
+        self.memory.count_allocated(CONNECTION_BYTES);
         let permits = || Arc::clone(&self.permits);
         let permit = match permits().try_acquire_owned() {
             Ok(permit) => permit,
@@ -144,6 +163,25 @@ impl Connections {
             }
         }
         true
+    }
+
+    /// Closes the connections that have been open for a second without any request, and ends those that have been idle for ten
+    /// seconds. Returns how many.
+    pub(in crate::server) fn release_idle(&self) -> usize {
+        let open = self.open.lock();
+        let ten_seconds = u64::try_from(IDLE_MAX_IF_SCARCE.as_millis()).unwrap_or(u64::MAX);
+        let latest = elapsed_ms(self.created).saturating_sub(ten_seconds);
+        let mut count = 0;
+        for (_, since, connection) in open.idle_for(EVICTABLE_AFTER, self.created) {
+            let token = match connection.has_served.load(Ordering::Relaxed) {
+                false => &connection.evicted,
+                true if since <= latest => &connection.ends,
+                true => continue,
+            };
+            count += usize::from(!token.is_cancelled());
+            token.cancel();
+        }
+        count
     }
 
     /// Ends connections that have been idle for 90 seconds, until `stop` is cancelled.
@@ -205,6 +243,13 @@ impl Connection {
         self.idle_since_ms.store(now, Ordering::Relaxed);
     }
 
+    /// Returns the time since when no request has been in progress; `None` if one is.
+    pub(in crate::server) fn idle_for(&self) -> Option<Duration> {
+        let since = self.idle_since_ms.load(Ordering::Relaxed);
+        let idle = elapsed_ms(self.created).saturating_sub(since);
+        (since != BUSY).then(|| Duration::from_millis(idle))
+    }
+
     /// Returns true if a request is in progress.
     pub(in crate::server) fn is_busy(&self) -> bool {
         self.idle_since_ms.load(Ordering::Relaxed) == BUSY
@@ -248,7 +293,8 @@ mod tests {
     }
 
     async fn full(max: usize) -> (Arc<Connections>, CancellationToken, Vec<ConnectionSlot>) {
-        let (connections, stop) = (Connections::new(max), CancellationToken::new());
+        let memory = Arc::default();
+        let (connections, stop) = (Connections::new(max, &memory), CancellationToken::new());
         let mut slots = Vec::new();
         for _ in 0..max {
             slots.push(connections.slot(&stop).await.expect("a free slot"));
@@ -280,6 +326,45 @@ mod tests {
             slots.push(new);
         }
         assert!(connections.slot(&stop).await.is_none(), "all are busy");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn if_memory_is_scarce_unused_connections_end_after_a_second_and_idle_ones_after_ten() {
+        let (connections, _stop, slots) = full(4).await;
+        assert_eq!(connections.release_idle(), 0, "all are new");
+        slots[0].connection.set_busy();
+        slots[1].connection.set_busy();
+        slots[1].connection.set_idle();
+        advance(EVICTABLE_AFTER).await;
+        assert_eq!(connections.release_idle(), 2);
+        assert!(
+            slots
+                .iter()
+                .map(ConnectionSlot::is_evicted)
+                .eq([false, false, true, true])
+        );
+        advance(IDLE_MAX_IF_SCARCE).await;
+        assert_eq!(connections.release_idle(), 1);
+        let ended = slots.iter().map(|slot| slot.connection.ends.is_cancelled());
+        assert!(ended.eq([false, true, false, false]));
+        assert_eq!(connections.release_idle(), 0, "once");
+    }
+
+    /// A burst of connections between two measurements took more memory than was left.
+    #[tokio::test(start_paused = true)]
+    async fn connections_wait_while_memory_is_full() {
+        let memory = ServerMemory::new(Some(100 << 20));
+        let (connections, stop) = (Connections::new(1000, &memory), CancellationToken::new());
+        let begun = Instant::now();
+        let mut slots = Vec::new();
+        memory.record(94 << 20);
+        for _ in 0..(1 << 20) / CONNECTION_BYTES {
+            slots.push(connections.slot(&stop).await);
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        slots.push(connections.slot(&stop).await);
+        assert_eq!(begun.elapsed(), FULL_PAUSE_MAX, "the rest is taken");
+        assert!(slots.iter().all(Option::is_some));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
-//! `Corked`: a byte stream that buffers small writes until it is uncorked. HTTP/2 writes each frame
-//! separately and flushes after it; the driver of the connection knows when there is no more data
-//! for now, and then sends everything in a single write.
+//! `Corked`: a byte stream that buffers writes until it is uncorked, or until the buffer is full. HTTP/2 writes each frame
+//! separately and flushes after it; the driver of the connection knows when there is no more data for now, and then sends
+//! everything in a single write.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,12 +10,15 @@ use std::task::{Context, Poll, ready};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Writes of at least this size are not buffered, so that a long response is not copied again. A
-/// TLS record holds twice as much.
-const BUFFERED_WRITE_BYTES_MAX: usize = 8 << 10;
+/// The maximum size of an HTTP/2 DATA frame with its header, unless the client allows larger ones. A system call for each
+/// costs more than a copy of it.
+const FRAME_BYTES: usize = (16 << 10) + 9;
 
-/// The maximum size of the buffer: four TLS records.
-const CORKED_BYTES_MAX: usize = 64 << 10;
+/// Writes of at least this size are not buffered, so that their bytes are not copied again.
+const UNBUFFERED_WRITE_BYTES_MIN: usize = 2 * FRAME_BYTES;
+
+/// The maximum size of the buffer.
+pub(in crate::server) const CORKED_BYTES_MAX: usize = 8 * FRAME_BYTES;
 
 /// Clones share the stream: one writes, the other uncorks. They belong to one task, so the lock is
 /// never contended. Both must poll with the same waker, since the stream stores only one.
@@ -106,7 +109,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
     ) -> Poll<io::Result<usize>> {
         let mut inner = self.0.lock();
         let size = pieces.iter().map(|piece| piece.len()).sum();
-        if size >= BUFFERED_WRITE_BYTES_MAX {
+        if size >= UNBUFFERED_WRITE_BYTES_MIN {
             ready!(inner.poll_drain(cx))?;
             return Pin::new(&mut inner.stream).poll_write_vectored(cx, pieces);
         }
@@ -174,16 +177,29 @@ mod tests {
         );
     }
 
+    /// The frames of a response are written together until the buffer is full.
+    #[tokio::test]
+    async fn frames_of_a_long_response_are_sent_together() {
+        let (server, mut client) = tokio::io::duplex(1 << 20);
+        let mut writer = Corked::new(server);
+        for _ in 0..8 {
+            writer.write_all(&[7; FRAME_BYTES]).await.unwrap();
+        }
+        assert_eq!(arrived(&mut client).await, 0);
+        writer.write_all(&[7; FRAME_BYTES]).await.unwrap();
+        assert_eq!(arrived(&mut client).await, 8 * FRAME_BYTES);
+    }
+
     #[tokio::test]
     async fn a_large_write_follows_the_buffer() {
         let (server, mut client) = tokio::io::duplex(1 << 20);
         let mut writer = Corked::new(server);
         writer.write_all(b"small").await.unwrap();
         writer
-            .write_all(&[b'x'; BUFFERED_WRITE_BYTES_MAX])
+            .write_all(&[b'x'; UNBUFFERED_WRITE_BYTES_MIN])
             .await
             .unwrap();
-        let mut bytes = vec![0; 5 + BUFFERED_WRITE_BYTES_MAX];
+        let mut bytes = vec![0; 5 + UNBUFFERED_WRITE_BYTES_MIN];
         client.read_exact(&mut bytes).await.unwrap();
         assert!(bytes.starts_with(b"smallxxx"));
     }

@@ -1,8 +1,10 @@
 //! Handles the requests of a connection: authenticates each, then calls the router.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -40,6 +42,7 @@ pub(in crate::server) struct Handler {
     proxy: PeerCertificate,
     client: ClientAddress,
     auditor: Option<Arc<Auditor>>,
+    tasks: Tasks,
     delays_close: DelaysClose,
     connection: Arc<Connection>,
 }
@@ -63,12 +66,14 @@ pub(in crate::server) fn token_router(
     tokens: Arc<TokenAuthenticator>,
     router: axum::Router,
     auditor: Option<Arc<Auditor>>,
+    tasks: Tasks,
 ) -> axum::Router {
     let objects: Arc<dyn ObjectReader> = Arc::new(TokenObjects(registry));
     axum::Router::new().fallback(move |mut request: Request<Body>| {
         let (objects, router) = (objects.clone(), TowerToHyperService::new(router.clone()));
         let (auditor, tokens) = (auditor.clone(), Arc::clone(&tokens));
-        async move {
+        let tasks = tasks.clone();
+        let response = async move {
             let token = request
                 .extensions_mut()
                 .remove::<Box<ServiceAccountToken>>();
@@ -100,8 +105,18 @@ pub(in crate::server) fn token_router(
                     unauthorized_response(&unauthorized, &request, auditor.as_ref())
                 }
             }
+        };
+        async move {
+            let response = AssertUnwindSafe(response).catch_unwind().await;
+            response.unwrap_or_else(|panic| response_to(&tasks, &*panic))
         }
     })
+}
+
+/// Logs and counts the panic of a request, and returns the response.
+fn response_to(tasks: &Tasks, panic: &(dyn Any + Send)) -> Response<Body> {
+    tasks.record_panic("request", panic);
+    http_layer::panic_response()
 }
 
 /// Logs the reason of a 401 and returns the response, which does not contain it.
@@ -136,6 +151,7 @@ impl Handler {
             proxy: PeerCertificate::Absent,
             client: ClientAddress(client.ip()),
             auditor: service.auditor.clone(),
+            tasks: service.tasks.clone(),
             delays_close: DelaysClose::default(),
             connection,
         }
@@ -202,7 +218,7 @@ impl Handler {
         request: &mut Request<Body>,
     ) -> Result<AuthenticatedRequest, Unauthorized> {
         if http_layer::is_websocket_upgrade(request.headers()) {
-            websocket_token::take(request.headers_mut())?;
+            websocket_token::move_token_to_header(request.headers_mut())?;
         }
         let now = Timestamp::now().as_second();
         if let Some(front_proxy) = authenticator.front_proxy() {
@@ -225,9 +241,12 @@ type Routed = Either<Ready<HandlerResult>, TowerToHyperServiceFuture<axum::Route
 impl Handler {
     /// Authenticates a request and passes it on, or rejects it.
     fn route(&self, mut request: Request<Body>) -> Routed {
-        match self.route_of(&mut request) {
-            Ok(route) => Either::Right(hyper::service::Service::call(route, request)),
-            Err(refusal) => Either::Left(ready(Ok(*refusal))),
+        // Unwind safety: the request is dropped after a panic.
+        let route = catch_unwind(AssertUnwindSafe(|| self.route_of(&mut request)));
+        match route {
+            Ok(Ok(route)) => Either::Right(hyper::service::Service::call(route, request)),
+            Ok(Err(refusal)) => Either::Left(ready(Ok(*refusal))),
+            Err(panic) => Either::Left(ready(Ok(response_to(&self.tasks, &*panic)))),
         }
     }
 }
@@ -299,7 +318,8 @@ impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
             Ok(result) => result.map(overdue::limited),
             // Only a dropped response future aborts the task, or the end of the process.
             Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
+                // The task has logged and counted it.
+                Ok(_) => Ok(http_layer::panic_response()),
                 Err(_) => {
                     let mut unanswered = Response::new(Body::empty());
                     *unanswered.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

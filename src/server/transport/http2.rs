@@ -3,6 +3,7 @@
 //! wake-up and one write, however many of its watches match.
 
 use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::server::transport::connections::Connection as ConnectionState;
 use crate::server::transport::corked::Corked;
@@ -30,7 +32,7 @@ use crate::tasks::{PollOnWake, Tasks};
 const STREAMS_MAX: u32 = 1000;
 
 /// The send buffer of a stream whose client does not read, above which its body is not polled; one
-/// more piece of up to 256 KiB may be added.
+/// more piece of up to 64 KiB may be added.
 const SEND_BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// The receive window of a stream: request bodies are small, at most 3 MiB.
@@ -39,8 +41,9 @@ const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// The receive window of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
-/// The maximum size of a request head, which may contain long tokens and selectors; as upstream.
-const HEADER_BYTES_MAX: u32 = 1 << 20;
+/// The maximum size of a request head, which may contain long tokens and selectors. Upstream has 1 MiB, which a client can send
+/// compressed to 260 bytes: 20 connections with such requests took 343 MiB.
+const HEADER_BYTES_MAX: u32 = 256 << 10;
 
 /// The idle time after which a ping is sent.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -124,8 +127,14 @@ where
 }
 
 /// Streams started by hyper that the driver has not adopted yet.
-#[derive(Clone, Default)]
-struct NewStreams(Arc<Mutex<Vec<BoxFuture<'static, ()>>>>);
+#[derive(Clone)]
+struct NewStreams {
+    streams: Arc<Mutex<Vec<BoxFuture<'static, ()>>>>,
+    /// Cancelled at the start of the shutdown.
+    stop: CancellationToken,
+    /// Logs and counts panics.
+    tasks: Tasks,
+}
 
 impl<F> hyper::rt::Executor<F> for NewStreams
 where
@@ -133,9 +142,15 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, stream: F) {
-        self.0.lock().push(Box::pin(async move {
-            if overdue::run_within_deadline(None, stream).await.is_none() {
-                tracing::debug!("stream reset: the client does not read the response");
+        let (stop, tasks) = (self.stop.clone(), self.tasks.clone());
+        self.streams.lock().push(Box::pin(async move {
+            let exchange = overdue::run_within_deadline(None, stop, stream);
+            // Unwind safety: a stream that panicked is dropped, which resets it. All streams run in the task of the
+            // connection, so without this a panic would end them too.
+            match AssertUnwindSafe(exchange).catch_unwind().await {
+                Ok(Some(_)) => {}
+                Ok(None) => tracing::debug!("stream reset: the client does not read the response"),
+                Err(panic) => tasks.record_panic("http2-stream", &*panic),
             }
         }));
     }
@@ -162,8 +177,12 @@ where
 {
     fn new(stream: S, handler: Handler, tasks: Tasks) -> Self {
         let io = Corked::new(stream);
-        let new = NewStreams::default();
         let state = Arc::clone(handler.connection());
+        let new = NewStreams {
+            streams: Arc::default(),
+            stop: state.ends().clone(),
+            tasks: tasks.clone(),
+        };
         let handler = SpawningHandler::new(handler, tasks);
         let connection = builder(&new).serve_connection(TokioIo::new(io.clone()), handler);
         let wakers = Arc::new(WakerSet {
@@ -227,7 +246,7 @@ where
         }
         let mut cx = Context::from_waker(&self.connection_waker);
         let polled = self.connection.as_mut().poll(&mut cx);
-        let mut new = self.new.0.lock();
+        let mut new = self.new.streams.lock();
         if !new.is_empty() {
             self.streams.extend(new.drain(..));
             self.wakers.streams.store(true, Ordering::SeqCst);

@@ -146,10 +146,17 @@ pub(in crate::server) async fn accept(
     }
 }
 
-/// Disables Nagle's algorithm: events are small and must not be delayed.
+/// The data that the kernel accepts before the client has space for it. Without a limit it takes megabytes for each client that
+/// does not read, and they count against the memory of a container.
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
+
+/// Disables Nagle's algorithm: events are small and must not be delayed. Limits the unsent data in the kernel.
 fn prepare(stream: &TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+    if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX) {
+        tracing::debug!(%error, "cannot set TCP_NOTSENT_LOWAT");
     }
 }
 

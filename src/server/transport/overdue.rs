@@ -1,6 +1,6 @@
 //! Aborts responses that the client does not read. Such a client occupies an in-flight permit and
 //! memory, and its body cannot time out by itself because it is not polled. So the exchange around
-//! it is aborted at the response's [`SendDeadline`].
+//! it is aborted at the response's [`SendDeadline`], or before that if memory is scarce.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -12,7 +12,7 @@ use axum::body::Body;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::http::{GuardedBody, SendDeadline};
 use crate::server::transport::connections::Connection;
@@ -52,14 +52,20 @@ impl Limit {
 /// that read do so immediately, and others must not delay the shutdown.
 const SEND_AFTER_END_MAX: Duration = Duration::from_secs(2);
 
-/// Runs an exchange: an HTTP/1.1 `connection`, which has one response at a time, or an HTTP/2 stream. Returns `None` if it was aborted because a response exceeded its deadline.
+/// How long after the start of the shutdown the client of any other response may take to receive the rest.
+const SEND_AFTER_STOP_MAX: Duration = Duration::from_secs(5);
+
+/// Runs an exchange until `stop` and the bounds that apply after that: an HTTP/1.1 `connection`, which has one response
+/// at a time, or an HTTP/2 stream. Returns `None` if it was aborted because a response exceeded its deadline.
 pub(in crate::server) async fn run_within_deadline<F: Future>(
     connection: Option<Arc<Connection>>,
+    stop: CancellationToken,
     exchange: F,
 ) -> Option<F::Output> {
     let deadline: Arc<Mutex<Option<SendDeadline>>> = Arc::default();
     let mut timer = PollOnWake::new(DeadlineTimer {
         limit: deadline.clone(),
+        stop,
         current: None,
     });
     let limit = Limit {
@@ -81,6 +87,8 @@ pub(in crate::server) async fn run_within_deadline<F: Future>(
 /// Completes when the current limit has passed.
 struct DeadlineTimer {
     limit: Arc<Mutex<Option<SendDeadline>>>,
+    /// Cancelled at the start of the shutdown.
+    stop: CancellationToken,
     current: Option<Timer>,
 }
 
@@ -89,8 +97,9 @@ struct Timer {
     /// The deadline that this timer is for.
     deadline: Instant,
     timer: Pin<Box<Sleep>>,
-    /// The end of a watch, while it is open.
-    end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    abort: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// The end of a watch, or the start of the shutdown for other responses, and the time from then on.
+    end: Option<(Pin<Box<WaitForCancellationFutureOwned>>, Duration)>,
 }
 
 impl Future for DeadlineTimer {
@@ -105,26 +114,37 @@ impl Future for DeadlineTimer {
         // A response may directly follow another one.
         let current = match self.current.take() {
             Some(current) if current.deadline == limit.deadline => current,
-            _ => Timer::new(limit),
+            _ => Timer::new(limit, &self.stop),
         };
         self.current.insert(current).poll(cx)
     }
 }
 
 impl Timer {
-    fn new(limit: SendDeadline) -> Self {
+    fn new(limit: SendDeadline, stop: &CancellationToken) -> Self {
+        let (end, time) = match limit.end {
+            Some(end) => (end, SEND_AFTER_END_MAX),
+            None => (stop.clone(), SEND_AFTER_STOP_MAX),
+        };
         Self {
             deadline: limit.deadline,
             timer: Box::pin(tokio::time::sleep_until(limit.deadline)),
-            end: limit.end.map(|end| Box::pin(end.cancelled_owned())),
+            abort: limit.abort.map(|abort| Box::pin(abort.cancelled_owned())),
+            end: Some((Box::pin(end.cancelled_owned()), time)),
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let end = self.end.as_mut();
-        if end.is_some_and(|end| end.as_mut().poll(cx).is_ready()) {
+        if let Some(abort) = &mut self.abort
+            && abort.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(());
+        }
+        if let Some((end, time)) = &mut self.end
+            && end.as_mut().poll(cx).is_ready()
+        {
+            let soon = Instant::now() + *time;
             self.end = None;
-            let soon = Instant::now() + SEND_AFTER_END_MAX;
             let deadline = self.timer.deadline().min(soon);
             self.timer.as_mut().reset(deadline);
         }

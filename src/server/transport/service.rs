@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::api::UserInfo;
 use crate::audit::Auditor;
 use crate::auth::Authenticator;
+use crate::tasks::Tasks;
 
 /// The service of a listener.
 #[derive(Debug, Clone)]
@@ -15,6 +16,8 @@ pub(in crate::server) struct Service {
     pub(in crate::server) authentication: Authentication,
     /// Records rejected requests; `None` if there is no audit log.
     pub(in crate::server) auditor: Option<Arc<Auditor>>,
+    /// Logs and counts the panics of requests.
+    pub(in crate::server) tasks: Tasks,
 }
 
 /// How requests are authenticated.

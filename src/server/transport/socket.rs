@@ -99,7 +99,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (client, server) = tokio::join!(TcpStream::connect(address), listener.accept());
         let (mut client, socket) = (client.unwrap(), server.unwrap().0);
-        let slot = Connections::new(1).slot(&CancellationToken::new()).await;
+        let connections = Connections::new(1, &std::sync::Arc::default());
+        let slot = connections.slot(&CancellationToken::new()).await;
         let mut socket = Socket::new(socket, slot.expect("a free slot"));
         let large = vec![b'x'; JOINED_BYTES_MAX];
         let writes: [&[&[u8]]; 5] = [

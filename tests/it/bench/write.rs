@@ -75,6 +75,22 @@ async fn responses_to_writes_have_the_requested_form() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_rate_sets_the_times_of_requests() {
+    let server = Server::start(&["--storage=memory"]).await;
+    for load in [
+        "fill configmaps --count 21 --connections 1 --rate 200",
+        "write configmaps --verb update --requests 21 --connections 2 --rate 200",
+    ] {
+        let args: Vec<&str> = load.split(' ').collect();
+        let report = succeed(bench(&server.kubeconfig(), &args)).await;
+        check(&report, &[("requests_answered", json!(21))]);
+        // The first request is immediate, and each other 5 ms after the one before.
+        assert!(report["elapsed_ms"].as_f64() >= Some(100.0), "{report:#}");
+    }
+    server.stop().await;
+}
+
 /// The proxy renames the annotation that has the number of the write: in a response, or in the final list.
 #[tokio::test]
 async fn another_result_than_the_written_one_fails_the_run() {

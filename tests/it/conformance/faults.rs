@@ -231,6 +231,14 @@ impl Storage for Faults {
         self.inner.size_bytes().await
     }
 
+    fn incarnation(&self) -> u64 {
+        self.inner.incarnation()
+    }
+
+    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
+        self.inner.recoveries()
+    }
+
     fn progress_supported(&self) -> bool {
         !self.no_progress.load(Ordering::SeqCst) && self.inner.progress_supported()
     }

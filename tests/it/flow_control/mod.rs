@@ -1,6 +1,7 @@
 //! Tests of API Priority and Fairness with the real program: who waits, who is rejected, and the objects that decide it.
 
 mod dumps;
+mod floods;
 mod validation;
 
 use std::sync::Arc;

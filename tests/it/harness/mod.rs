@@ -77,6 +77,22 @@ impl Server {
         server
     }
 
+    /// As [`Self::start`], in the control group of `directory`.
+    pub(crate) async fn start_in_cgroup(directory: &Path, args: &[&str]) -> Self {
+        let own = tempfile::tempdir().expect("a temporary directory");
+        let joins = format!(
+            "echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"",
+            directory.display()
+        );
+        let mut shell = without_settings(Command::new("sh"));
+        shell.args(["-c", &joins, env!("CARGO_BIN_EXE_watchet")]);
+        let ports = ["--secure-port=0", "--insecure-port=auto"];
+        let args = [&ports[..], args].concat();
+        let mut server = Self::start_command(shell, own.path(), &args).await;
+        server._own_directory = Some(own);
+        server
+    }
+
     async fn start_command(mut command: Command, directory: &Path, args: &[&str]) -> Self {
         let data_dir = directory.join("data");
         let log = directory.join("log");

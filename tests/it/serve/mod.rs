@@ -8,3 +8,4 @@ mod history;
 mod limits;
 mod open_files;
 mod shutdown;
+mod storage_outage;

@@ -273,3 +273,72 @@ async fn watches_that_no_client_reads_are_closed() {
     assert!(server.wait().await.success());
     drop(stuck);
 }
+
+/// 20 half request heads, or one half body, delayed the shutdown by the whole grace period.
+#[tokio::test]
+async fn half_requests_do_not_delay_shutdown() {
+    let mut server = Server::start(&ENDLESS_GRACE).await;
+    let mut heads = Vec::new();
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(server.insecure())
+            .await
+            .expect("a connection");
+        let head = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nX-";
+        stream.write_all(head).await.expect("it reads");
+        heads.push(stream);
+    }
+    let (mut half, _) = unfinished_post(&server, &json!({"metadata": {"name": "a"}})).await;
+    let begun = Instant::now();
+    server.signal("TERM");
+    assert!(server.wait().await.success());
+    println!("ended after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let mut answer = String::new();
+    let read = timeout(PATIENCE, half.read_to_string(&mut answer)).await;
+    read.expect("in time").expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+    assert!(answer.contains("the server is shutting down"), "{answer}");
+    drop(heads);
+}
+
+/// A client that reads steadily, but slowly, delayed the shutdown for as long as it read.
+#[tokio::test]
+async fn slow_readers_do_not_delay_shutdown() {
+    let mut server = Server::start(&ENDLESS_GRACE).await;
+    let mut wire = server.plain(Protocol::Http1).await;
+    let padding = "x".repeat(200_000);
+    for n in 0..100 {
+        let body = json!({"metadata": {"name": format!("m{n}")}, "data": {"p": padding}});
+        assert_eq!(wire.post(CONFIG_MAPS, &body).await.status, 201);
+    }
+    let mut readers = Vec::new();
+    for query in ["", "?watch=true&resourceVersion=0"] {
+        let mut stream = TcpStream::connect(server.insecure())
+            .await
+            .expect("a connection");
+        let head = format!("GET {CONFIG_MAPS}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.expect("it reads");
+        let mut some = [0; 1000];
+        stream.read_exact(&mut some).await.expect("a response");
+        readers.push(stream);
+    }
+    drop(wire);
+    let begun = Instant::now();
+    server.signal("TERM");
+    let slow = async {
+        loop {
+            for stream in &mut readers {
+                let mut some = [0; 1000];
+                // The end, which the server's wait below observes.
+                drop(stream.read(&mut some).await);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        ended = server.wait() => assert!(ended.success()),
+        () = slow => {}
+    }
+    println!("ended after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}

@@ -59,6 +59,39 @@ impl EtcdProcess {
         Self::launch(newest_binary(), None, &[]).await
     }
 
+    /// Starts a cluster of three members, and waits until they have a leader.
+    pub(crate) async fn start_cluster() -> Vec<Self> {
+        for _ in 0..5 {
+            let mut members = Self::spawn_cluster();
+            let mut serve = true;
+            for member in &mut members {
+                serve &= member.wait_until_it_serves().await;
+            }
+            if serve {
+                return members;
+            }
+            println!("a member ended while starting");
+        }
+        panic!("the cluster does not start");
+    }
+
+    fn spawn_cluster() -> Vec<Self> {
+        let ports: Vec<[u16; 2]> = free_port_pairs(3);
+        let peers = ports.iter().enumerate();
+        let peers: Vec<String> = peers
+            .map(|(number, [_, peer])| format!("m{number}=http://127.0.0.1:{peer}"))
+            .collect();
+        let peers = peers.join(",");
+        let member = |(number, [client, peer]): (usize, &[u16; 2])| {
+            let extra = [
+                format!("--name=m{number}"),
+                format!("--initial-cluster={peers}"),
+            ];
+            Self::spawn_on(binary(), None, [*client, *peer], &extra)
+        };
+        ports.iter().enumerate().map(member).collect()
+    }
+
     /// Starts an etcd that requires TLS and client certificates of the same CA.
     pub(crate) async fn start_tls(files: &TlsFiles) -> Self {
         Self::launch(binary(), Some(files), &[]).await
@@ -77,9 +110,19 @@ impl EtcdProcess {
     }
 
     fn spawn(binary: PathBuf, tls: Option<&TlsFiles>, extra: &[&str]) -> Self {
+        let extra: Vec<String> = extra.iter().map(ToString::to_string).collect();
+        let ports = free_port_pairs(1)[0];
+        Self::spawn_on(binary, tls, ports, &extra)
+    }
+
+    fn spawn_on(
+        binary: PathBuf,
+        tls: Option<&TlsFiles>,
+        [client, peer]: [u16; 2],
+        extra: &[String],
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let [client, peer] = free_ports();
         let client_url = format!("{scheme}://127.0.0.1:{client}");
         let peer_url = format!("http://127.0.0.1:{peer}");
         let data = directory.path().join("data").display().to_string();
@@ -102,7 +145,8 @@ impl EtcdProcess {
                 "--client-cert-auth".into(),
             ]);
         }
-        arguments.extend(extra.iter().map(ToString::to_string));
+        // A later flag overrides an earlier one.
+        arguments.extend_from_slice(extra);
         Self {
             child: run(&binary, &arguments, &directory),
             binary,
@@ -153,9 +197,14 @@ impl EtcdProcess {
         self.child.wait().expect("its own child");
     }
 
+    /// Starts it again with the same data on the same ports, without waiting.
+    pub(crate) fn launch_again(&mut self) {
+        self.child = run(&self.binary, &self.arguments, &self.directory);
+    }
+
     /// Restarts it with the same data on the same ports.
     pub(crate) async fn restart(&mut self) {
-        self.child = run(&self.binary, &self.arguments, &self.directory);
+        self.launch_again();
         assert!(self.wait_until_it_serves().await, "{}", self.log());
     }
 
@@ -241,10 +290,13 @@ fn run(binary: &Path, arguments: &[String], directory: &tempfile::TempDir) -> Ch
         .unwrap_or_else(|error| panic!("cannot run etcd at {binary:?}: {error}"))
 }
 
-fn free_ports() -> [u16; 2] {
-    // Both ports are reserved before either is released, so that they differ.
+/// Returns pairs of free ports.
+fn free_port_pairs(count: usize) -> Vec<[u16; 2]> {
+    // All ports are reserved before any is released, so that they differ.
     let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
-    [listen(), listen()].map(|held| held.local_addr().expect("it is bound").port())
+    let held: Vec<_> = (0..count).map(|_| [listen(), listen()]).collect();
+    let port = |held: TcpListener| held.local_addr().expect("it is bound").port();
+    held.into_iter().map(|pair| pair.map(port)).collect()
 }
 
 /// The back end over its own etcd.

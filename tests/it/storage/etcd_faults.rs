@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use tokio::time::{Instant, timeout};
+use watchet::api::ResourceVersion;
 use watchet::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
 use watchet::storage::{Expect, Outcome, Storage, StorageError, StorageWatch};
 use watchet::tasks::Tasks;
@@ -59,6 +60,7 @@ async fn a_crash_ends_the_watch_and_a_new_one_has_no_gap() {
     let refused = store.get(&key("/pods/ns/0")).await.unwrap_err();
     assert!(matches!(&refused, StorageError::Unavailable(text) if text.contains(process.url())));
     process.restart().await;
+    revision(&store).await;
     let mut resumed = Follow::open(&store, "/pods/", last).await;
     create(&store, "/pods/ns/after", "x").await;
     assert_eq!(
@@ -201,6 +203,17 @@ async fn unreachable_endpoint_is_skipped() {
     assert_eq!(watch.events(20).await.len(), 20);
 }
 
+/// Returns the revision once etcd, which has been started again, has a leader.
+async fn revision(store: &Arc<dyn Storage>) -> ResourceVersion {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match store.current_revision().await {
+            Ok(revision) => return revision,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    }
+}
+
 /// A member that failed may run another version afterwards, so its version is requested again before its progress
 /// responses are used. A watch that was opened in between uses the result.
 #[tokio::test]
@@ -214,7 +227,7 @@ async fn progress_is_reported_again_after_a_crash() {
         "silence is no sign of another version"
     );
     process.restart().await;
-    let start = store.current_revision().await.unwrap();
+    let start = revision(&store).await;
     let mut watch = Follow::open(&store, "/pods/", start).await;
     let _maintained = Maintained::start(&store);
     let noise = create(&store, "/noise/ns/a", "x").await;

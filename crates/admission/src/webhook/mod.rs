@@ -18,4 +18,6 @@ pub(super) use call_context::CallContext;
 pub(super) use conditions::{CONDITION_VARIABLES, MatchConditions, MatchResult};
 pub(super) use hooks::Hook;
 pub(super) use mutating::mutate;
+#[cfg(feature = "fuzzing")]
+pub(crate) use review::Review;
 pub(super) use validating::validate;

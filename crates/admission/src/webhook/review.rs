@@ -14,7 +14,7 @@ const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
 /// A request that waits for its response.
-pub(super) struct Review {
+pub(crate) struct Review {
     webhook: String,
     uid: String,
     body: Bytes,
@@ -22,11 +22,11 @@ pub(super) struct Review {
 
 /// The verified response of a webhook.
 #[derive(Debug, Default)]
-pub(super) struct Verified {
+pub(crate) struct Verified {
     /// The error, if the webhook denies the write.
-    pub(super) denied: Option<Status>,
+    pub(crate) denied: Option<Status>,
     /// The JSON patch of a mutating webhook.
-    pub(super) patch: Vec<u8>,
+    pub(crate) patch: Vec<u8>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -65,6 +65,16 @@ struct PartialStatus {
 }
 
 impl Review {
+    /// Creates a request that was not sent.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn with_uid(uid: &str) -> Self {
+        Self {
+            webhook: "webhook.example.com".to_owned(),
+            uid: uid.to_owned(),
+            body: Bytes::new(),
+        }
+    }
+
     /// Creates the request to `webhook` for `write`, in the version `matched`.
     pub(super) fn new(
         webhook: &str,
@@ -94,7 +104,7 @@ impl Review {
     ///
     /// # Errors
     /// The response does not match this request; with upstream's message.
-    pub(super) fn verify(&self, response: &[u8], mutating: bool) -> Result<Verified, String> {
+    pub(crate) fn verify(&self, response: &[u8], mutating: bool) -> Result<Verified, String> {
         let review: AdmissionReview = serde_json::from_slice(response).map_err(|error| {
             format!("failed to call webhook: couldn't decode the response: {error}")
         })?;

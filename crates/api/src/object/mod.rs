@@ -89,8 +89,9 @@ impl Span {
         }
     }
 
-    fn to_bytes(self) -> impl Iterator<Item = u8> {
-        [self.at, self.len].into_iter().flat_map(u32::to_le_bytes)
+    fn write_to(self, out: &mut Vec<u8>) {
+        out.extend(self.at.to_le_bytes());
+        out.extend(self.len.to_le_bytes());
     }
 
     fn range(self) -> Range<usize> {
@@ -412,12 +413,14 @@ impl<'a> Splice<'a> {
 
     /// Returns the object's bytes in a buffer of exactly their size, because the cache retains it.
     fn with(&self, aside: &[u8], columns: impl Iterator<Item = Span>) -> Bytes {
-        let columns: Vec<u8> = columns.flat_map(Span::to_bytes).collect();
+        // Eight columns fit without a second allocation; only pods and events have more.
+        let mut encoded = Vec::with_capacity(8 * Span::BYTES);
+        columns.for_each(|column| column.write_to(&mut encoded));
         let version = self.version.as_bytes();
         let frame = [self.head, self.before, version, self.after, FRAME_TAIL];
-        let size = self.frame_len() + aside.len() + columns.len();
+        let size = self.frame_len() + aside.len() + encoded.len();
         let mut out = BytesMut::with_capacity(size);
-        for part in frame.into_iter().chain([aside, &columns]) {
+        for part in frame.into_iter().chain([aside, &encoded]) {
             out.put_slice(part);
         }
         debug_assert_eq!(out.len(), size);

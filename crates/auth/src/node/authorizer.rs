@@ -100,8 +100,10 @@ impl NodeAuthorizer {
             ("", "configmaps") => self.read(node, Kind::ConfigMap, request),
             ("", "persistentvolumeclaims") if request.subresource == "status" => {
                 match &*request.verb {
-                    "update" | "patch" => self.related(node, Kind::PersistentVolumeClaim, request),
-                    _ => no("can only get/update/patch this type"),
+                    "update" | "patch" => {
+                        self.authorize_related(node, Kind::PersistentVolumeClaim, request)
+                    }
+                    _ => deny("can only get/update/patch this type"),
                 }
             }
             ("", "persistentvolumeclaims") => self.get(node, Kind::PersistentVolumeClaim, request),
@@ -110,7 +112,7 @@ impl NodeAuthorizer {
                 let graph = self.graph.read();
                 match graph.needs_volume(node, &request.name) {
                     true => Ok(()),
-                    false => unrelated(node, request),
+                    false => deny_unrelated(node, request),
                 }
             }
             ("resource.k8s.io", "resourceclaims") => self.get(node, Kind::ResourceClaim, request),
@@ -124,34 +126,39 @@ impl NodeAuthorizer {
             ("", "nodes") => own_node(node, request),
             ("", "pods") => self.pod(node, request),
             _ if self.rules.iter().any(|rule| rule.allows(request)) => Ok(()),
-            _ => no(""),
+            _ => deny(""),
         }
     }
 
     /// Authorizes reads of one object by name, also as a list or a watch.
     fn read(&self, node: &str, kind: Kind, request: &Attributes) -> Result<(), String> {
         if !matches!(&*request.verb, "get" | "list" | "watch") {
-            return no("can only read resources of this type");
+            return deny("can only read resources of this type");
         }
         if !request.subresource.is_empty() {
-            return no("cannot read subresource");
+            return deny("cannot read subresource");
         }
         if request.namespace.is_empty() {
-            return no("can only read namespaced object of this type");
+            return deny("can only read namespaced object of this type");
         }
-        self.related(node, kind, request)
+        self.authorize_related(node, kind, request)
     }
 
     fn get(&self, node: &str, kind: Kind, request: &Attributes) -> Result<(), String> {
         is_get(request)?;
-        self.related(node, kind, request)
+        self.authorize_related(node, kind, request)
     }
 
-    fn related(&self, node: &str, kind: Kind, request: &Attributes) -> Result<(), String> {
+    fn authorize_related(
+        &self,
+        node: &str,
+        kind: Kind,
+        request: &Attributes,
+    ) -> Result<(), String> {
         let object = ObjectRef::new(kind, &request.namespace, &request.name);
         match self.graph.read().needs(node, &object) {
             true => Ok(()),
-            false => unrelated(node, request),
+            false => deny_unrelated(node, request),
         }
     }
 
@@ -159,36 +166,36 @@ impl NodeAuthorizer {
     /// credential providers.
     fn service_account(&self, node: &str, request: &Attributes) -> Result<(), String> {
         if request.verb == "get" && request.subresource.is_empty() {
-            return self.related(node, Kind::ServiceAccount, request);
+            return self.authorize_related(node, Kind::ServiceAccount, request);
         }
         if request.verb != "create" || request.name.is_empty() {
-            return no("can only create tokens for individual service accounts");
+            return deny("can only create tokens for individual service accounts");
         }
         if request.subresource != "token" {
-            return no("can only create token subresource of serviceaccount");
+            return deny("can only create token subresource of serviceaccount");
         }
-        self.related(node, Kind::ServiceAccount, request)
+        self.authorize_related(node, Kind::ServiceAccount, request)
     }
 
     fn resource_slice(&self, node: &str, request: &Attributes) -> Result<(), String> {
         if !request.subresource.is_empty() {
-            return no("cannot authorize ResourceSlice subresources");
+            return deny("cannot authorize ResourceSlice subresources");
         }
         match &*request.verb {
             // NodeRestriction checks the node of the slice.
             "create" => Ok(()),
             "get" | "update" | "patch" | "delete" => {
-                self.related(node, Kind::ResourceSlice, request)
+                self.authorize_related(node, Kind::ResourceSlice, request)
             }
             "watch" | "list" | "deletecollection" => {
                 match selects(request, "spec.nodeName", node) {
                     true => Ok(()),
-                    false => no(
+                    false => deny(
                         "can only list/watch/deletecollection resourceslices with nodeName field selector",
                     ),
                 }
             }
-            _ => no(
+            _ => deny(
                 "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
             ),
         }
@@ -199,27 +206,27 @@ impl NodeAuthorizer {
             ("", "get") => self.get(node, Kind::Pod, request),
             ("", "list" | "watch") if selects(request, "spec.nodeName", node) => Ok(()),
             ("", "list" | "watch") if !request.name.is_empty() => {
-                self.related(node, Kind::Pod, request)
+                self.authorize_related(node, Kind::Pod, request)
             }
             ("", "list" | "watch") => {
-                no("can only list/watch pods with spec.nodeName field selector")
+                deny("can only list/watch pods with spec.nodeName field selector")
             }
             // NodeRestriction checks that the pod is bound to the node.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Ok(())
             }
-            _ => no(""),
+            _ => deny(""),
         }
     }
 }
 
-fn no<T>(reason: &str) -> Result<T, String> {
+fn deny<T>(reason: &str) -> Result<T, String> {
     Err(reason.to_owned())
 }
 
-fn unrelated<T>(node: &str, request: &Attributes) -> Result<T, String> {
+fn deny_unrelated<T>(node: &str, request: &Attributes) -> Result<T, String> {
     match request.name.is_empty() {
-        true => no("No Object name found"),
+        true => deny("No Object name found"),
         false => Err(format!(
             "no relationship found between node '{node}' and this object"
         )),
@@ -228,11 +235,11 @@ fn unrelated<T>(node: &str, request: &Attributes) -> Result<T, String> {
 
 fn is_get(request: &Attributes) -> Result<(), String> {
     if request.verb != "get" {
-        return no("can only get individual resources of this type");
+        return deny("can only get individual resources of this type");
     }
     match request.subresource.is_empty() {
         true => Ok(()),
-        false => no("cannot get subresource"),
+        false => deny("cannot get subresource"),
     }
 }
 
@@ -248,7 +255,7 @@ fn lease(node: &str, request: &Attributes) -> Result<(), String> {
         &*request.verb,
         "get" | "create" | "update" | "patch" | "delete"
     ) {
-        return no("can only get, create, update, patch, or delete a node lease");
+        return deny("can only get, create, update, patch, or delete a node lease");
     }
     if request.namespace != LEASES {
         return Err(format!(
@@ -258,7 +265,7 @@ fn lease(node: &str, request: &Attributes) -> Result<(), String> {
     // NodeRestriction checks the name of a created Lease.
     match request.verb == "create" || request.name == node {
         true => Ok(()),
-        false => no("can only access node lease with the same name as the requesting node"),
+        false => deny("can only access node lease with the same name as the requesting node"),
     }
 }
 
@@ -267,15 +274,15 @@ fn csi_node(node: &str, request: &Attributes) -> Result<(), String> {
         &*request.verb,
         "get" | "create" | "update" | "patch" | "delete"
     ) {
-        return no("can only get, create, update, patch, or delete a CSINode");
+        return deny("can only get, create, update, patch, or delete a CSINode");
     }
     if !request.subresource.is_empty() {
-        return no("cannot authorize CSINode subresources");
+        return deny("cannot authorize CSINode subresources");
     }
     // NodeRestriction checks the name of a created CSINode.
     match request.verb == "create" || request.name == node {
         true => Ok(()),
-        false => no("can only access CSINode with the same name as the requesting node"),
+        false => deny("can only access CSINode with the same name as the requesting node"),
     }
 }
 
@@ -292,7 +299,7 @@ fn own_node(node: &str, request: &Attributes) -> Result<(), String> {
                 "node '{node}' cannot read '{name}', only its own Node object"
             )),
         },
-        _ => no(""),
+        _ => deny(""),
     }
 }
 

@@ -62,11 +62,11 @@ pub struct InvalidSource {
 }
 
 /// An object that adds edges to the graph: its kind, namespace and name.
-type Source = (SourceKind, Box<str>, Box<str>);
+type SourceKey = (SourceKind, Box<str>, Box<str>);
 
 /// The part of the graph that a source has added.
 #[derive(Debug)]
-enum Added {
+enum SourceEdges {
     /// The node of the source, which needs these objects.
     Node(Box<str>, Vec<ObjectRef>),
     /// The secrets of a persistent volume.
@@ -82,7 +82,7 @@ pub(super) struct NodeGraph {
     claims: HashMap<Box<str>, ObjectRef>,
     /// The persistent volumes that refer to each secret.
     volumes: HashMap<ObjectRef, HashSet<Box<str>>>,
-    added: HashMap<Source, Added>,
+    added: HashMap<SourceKey, SourceEdges>,
 }
 
 impl NodeGraph {
@@ -122,7 +122,7 @@ impl NodeGraph {
         kind: SourceKind,
         change: &SourceChange<'_>,
     ) -> Result<(), InvalidSource> {
-        let source: Source = (kind, change.namespace.into(), change.name.into());
+        let source: SourceKey = (kind, change.namespace.into(), change.name.into());
         self.remove(&source);
         let Some(object) = change.object else {
             return Ok(());
@@ -155,11 +155,12 @@ impl NodeGraph {
             let nodes = self.nodes.entry(object.clone()).or_default();
             *nodes.entry(node.into()).or_default() += 1;
         }
-        self.added.insert(source, Added::Node(node.into(), needed));
+        self.added
+            .insert(source, SourceEdges::Node(node.into(), needed));
         Ok(())
     }
 
-    fn add_volume(&mut self, source: Source, volume: &Value) {
+    fn add_volume(&mut self, source: SourceKey, volume: &Value) {
         let Some((claim, secrets)) = of_persistent_volume(volume) else {
             return;
         };
@@ -169,13 +170,13 @@ impl NodeGraph {
             volumes.insert(name.clone());
         }
         self.claims.insert(name, claim);
-        self.added.insert(source, Added::Secrets(secrets));
+        self.added.insert(source, SourceEdges::Secrets(secrets));
     }
 
-    fn remove(&mut self, source: &Source) {
+    fn remove(&mut self, source: &SourceKey) {
         match self.added.remove(source) {
             None => {}
-            Some(Added::Node(node, needed)) => {
+            Some(SourceEdges::Node(node, needed)) => {
                 for object in needed {
                     let Some(nodes) = self.nodes.get_mut(&object) else {
                         continue;
@@ -191,7 +192,7 @@ impl NodeGraph {
                     }
                 }
             }
-            Some(Added::Secrets(secrets)) => {
+            Some(SourceEdges::Secrets(secrets)) => {
                 self.claims.remove(&source.2);
                 for secret in secrets {
                     if let Some(volumes) = self.volumes.get_mut(&secret) {

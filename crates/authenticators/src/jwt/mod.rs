@@ -19,3 +19,18 @@ mod user_mapping;
 pub use authenticator::JwtAuthenticator;
 pub(crate) use expression::{Expression, Rule};
 pub use jws::{InvalidAlgorithm, SigningAlgorithms};
+
+/// Returns true if a key of the JSON Web Key Set `keys` has signed `token`, and its claims can be read.
+///
+/// # Errors
+/// The key set, the token or its claims are invalid.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn verify(token: &str, keys: &[u8]) -> Result<bool, String> {
+    let keys = key_set::KeySet::parse(keys)?;
+    let token = jws::Jws::parse(token).ok_or("it is no JSON Web Token")?;
+    let algorithm = token.algorithm(&SigningAlgorithms::default())?;
+    let claims = claims::Claims::parse(&token.payload)?;
+    claims.strings("groups")?;
+    claims.time("exp")?;
+    Ok(keys.verifies(&token, algorithm))
+}

@@ -17,6 +17,9 @@ pub(crate) struct FillArgs {
     /// Size of each object in bytes of JSON
     #[arg(long, value_name = "BYTES", default_value = "1024")]
     pub size: usize,
+    /// Requests per second; 0 is as fast as they are answered
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub rate: f64,
     /// Connections that write concurrently
     #[arg(long, value_name = "N", default_value = "16")]
     pub connections: NonZeroUsize,

@@ -80,6 +80,9 @@ pub(crate) struct WriteLoadArgs {
     /// Number of requests
     #[arg(long, value_name = "N", default_value = "1000")]
     pub requests: NonZeroU32,
+    /// Requests per second; 0 is as fast as they are answered
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub rate: f64,
     /// Connections that send requests concurrently
     #[arg(long, value_name = "N", default_value = "4")]
     pub connections: NonZeroUsize,

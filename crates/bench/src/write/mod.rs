@@ -60,6 +60,7 @@ pub(super) async fn run(args: WriteArgs, target: &Arc<Target>) -> Result<Report,
     report.count("size_bytes", load.size as u64);
     let volume = Volume {
         requests,
+        rate: load.rate,
         connections: load.connections.get(),
         accept,
     };
@@ -146,6 +147,7 @@ async fn prepare(writes: &Arc<Writes>, target: &Arc<Target>) -> Result<(), Bench
     };
     let volume = Volume {
         requests: count,
+        rate: 0.0,
         connections: PREPARING_CONNECTIONS.min(count as usize),
         accept: Encoding::Json,
     };

@@ -134,7 +134,12 @@ fn fill_core(plural: &str, object: &mut Fields) {
         "podtemplates" => pods::template(object),
         "replicationcontrollers" => workloads::replication_controller(object),
         "services" => network::service(object),
-        "persistentvolumeclaims" => storage::claim(object),
+        "persistentvolumeclaims" => {
+            storage::claim(object);
+            if let Some(status) = existing(object, "status") {
+                set(status, "phase", "Pending");
+            }
+        }
         "persistentvolumes" => storage::volume(object),
         "nodes" => cluster::node(object),
         "limitranges" => cluster::limit_range(object),

@@ -7,7 +7,7 @@ use super::cells::{
     at, balancer_addresses, condition, created, items, joined, label_map, members, name, number,
     text, text_or,
 };
-use super::printer::Printer;
+use super::printer::{Fields, Printer};
 use watchet_registry::age::{age, time};
 use watchet_registry::table_columns::{AGE, NAME, NAME_DESCRIPTION, TableColumn};
 
@@ -27,6 +27,7 @@ pub(super) const NODES: Printer = Printer {
             "Its container runtime and that one's version.",
         ),
     ],
+    fields: Fields::AllButManaged,
     cells: node,
 };
 
@@ -40,6 +41,7 @@ pub(super) const SERVICES: Printer = Printer {
         AGE,
         TableColumn::wide("Selector", "Which pods it sends to, by their labels."),
     ],
+    fields: Fields::AllButManaged,
     cells: service,
 };
 
@@ -50,6 +52,7 @@ pub(super) const COMPONENT_STATUSES: Printer = Printer {
         TableColumn::text("Message", "Message of the component conditions"),
         TableColumn::text("Error", "Error of the component conditions"),
     ],
+    fields: Fields::AllButManaged,
     cells: |object, _| {
         let mut conditions = items(object, "conditions").iter();
         let healthy = conditions.find(|condition| condition["type"] == "Healthy");
@@ -74,6 +77,7 @@ pub(super) const CONFIG_MAPS: Printer = Printer {
         TableColumn::text("Data", "How many entries it has."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let entries = members(object, "data") + members(object, "binaryData");
         vec![name(object), entries.into(), created(object, now)]
@@ -87,6 +91,7 @@ pub(super) const SECRETS: Printer = Printer {
         TableColumn::text("Data", "How many entries it has."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         vec![
             name(object),
@@ -103,6 +108,7 @@ pub(super) const NAMESPACES: Printer = Printer {
         TableColumn::text("Status", "Active, or Terminating."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         vec![
             name(object),
@@ -125,6 +131,7 @@ pub(super) const EVENTS: Printer = Printer {
         TableColumn::wide("Count", "How often it was seen."),
         TableColumn::column("Name", "string", "name", NAME_DESCRIPTION, 1),
     ],
+    fields: Fields::AllButManaged,
     cells: event,
 };
 

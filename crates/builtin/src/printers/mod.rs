@@ -13,10 +13,12 @@ mod workloads;
 use cells::{created, name, text};
 use watchet_registry::table_columns::{AGE, NAME, TableColumn};
 
+use printer::Fields;
 pub(super) use printer::Printer;
 
 const GENERIC: Printer = Printer {
     columns: &[NAME, AGE],
+    fields: Fields::Paths(&["metadata.name", "metadata.creationTimestamp"]),
     cells: |object, now| vec![name(object), created(object, now)],
 };
 
@@ -26,6 +28,7 @@ const WITHOUT_AGE: Printer = Printer {
         NAME,
         TableColumn::column("Created At", "date", "", "When the object was created.", 0),
     ],
+    fields: Fields::Paths(&["metadata.name", "metadata.creationTimestamp"]),
     cells: |object, _| {
         vec![
             name(object),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::cells::{
     at, balancer_addresses, created, items, joined, name, number, selector, text, text_or,
 };
-use super::printer::Printer;
+use super::printer::{Fields, Printer};
 use watchet_registry::table_columns::{AGE, NAME, TableColumn};
 
 /// The maximum number of addresses, hosts or ports in a cell.
@@ -20,6 +20,7 @@ pub(super) const INGRESSES: Printer = Printer {
         TableColumn::text("Ports", "On which ports it is reached."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let tls = !items(object, "spec.tls").is_empty();
         vec![
@@ -61,6 +62,7 @@ pub(super) const INGRESS_CLASSES: Printer = Printer {
         TableColumn::text("Parameters", "Where that finds more settings."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let parameters = at(object, "spec.parameters");
         let (kind, of) = (text(parameters, "kind"), text(parameters, "name"));
@@ -87,6 +89,7 @@ pub(super) const ENDPOINTS: Printer = Printer {
         TableColumn::text("Endpoints", "Addresses with ports."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let subsets = items(object, "subsets");
         let all = subsets.iter().flat_map(|subset| {
@@ -141,6 +144,7 @@ pub(super) const ENDPOINT_SLICES: Printer = Printer {
         TableColumn::text("Endpoints", "The addresses."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let port = |port: &Value| match port["port"].as_i64() {
             Some(number) => number.to_string(),
@@ -165,6 +169,7 @@ pub(super) const NETWORK_POLICIES: Printer = Printer {
         TableColumn::text("Pod-Selector", "For which pods it is, by their labels."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let pods = selector(at(object, "spec.podSelector")).into();
         vec![name(object), pods, created(object, now)]
@@ -177,6 +182,7 @@ pub(super) const SERVICE_CIDRS: Printer = Printer {
         TableColumn::text("CIDRs", "From which services get addresses."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let cidrs = items(object, "spec.cidrs").iter();
         let cidrs: Vec<&str> = cidrs.filter_map(Value::as_str).collect();
@@ -186,6 +192,7 @@ pub(super) const SERVICE_CIDRS: Printer = Printer {
 
 pub(super) const IP_ADDRESSES: Printer = Printer {
     columns: &[NAME, TableColumn::text("ParentRef", "Whose address it is.")],
+    fields: Fields::AllButManaged,
     cells: |object, _| {
         let parent = at(object, "spec.parentRef");
         let resource = [text(parent, "resource"), text(parent, "group")];

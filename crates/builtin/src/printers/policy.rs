@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::cells::{
     at, condition, count, created, items, joined, name, number, quantity, selector, text, text_or,
 };
-use super::printer::Printer;
+use super::printer::{Fields, Printer};
 use watchet_registry::age::human_duration;
 use watchet_registry::table_columns::{AGE, NAME, TableColumn};
 
@@ -20,6 +20,7 @@ pub(super) const BINDINGS: Printer = Printer {
         TableColumn::wide("Groups", "Subjects that are groups."),
         TableColumn::wide("ServiceAccounts", "Subjects that are service accounts."),
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let role = &object["roleRef"];
         let of = |kind: &str| {
@@ -51,6 +52,7 @@ pub(super) const SERVICE_ACCOUNTS: Printer = Printer {
         TableColumn::text("Secrets", "How many secrets its pods may use."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| vec![name(object), count(object, "secrets"), created(object, now)],
 };
 
@@ -61,6 +63,7 @@ pub(super) const QUOTAS: Printer = Printer {
         TableColumn::text("Limit", "Limits that are used, and may be."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let (mut requests, mut limits) = (Vec::new(), Vec::new());
         // JSON maps are sorted here, as in upstream's output.
@@ -96,6 +99,7 @@ pub(super) const CERTIFICATE_REQUESTS: Printer = Printer {
         TableColumn::text("RequestedDuration", "For how long."),
         TableColumn::text("Condition", "What has been decided and done."),
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let decided = match (condition(object, "Denied"), condition(object, "Approved")) {
             (Some(_), _) => "Denied",
@@ -125,6 +129,7 @@ pub(super) const CERTIFICATE_REQUESTS: Printer = Printer {
 
 pub(super) const LEASES: Printer = Printer {
     columns: &[NAME, TableColumn::text("Holder", "Who has it."), AGE],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let holder = text(object, "spec.holderIdentity").into();
         vec![name(object), holder, created(object, now)]
@@ -139,6 +144,7 @@ pub(super) const PRIORITY_CLASSES: Printer = Printer {
         AGE,
         TableColumn::text("PreemptionPolicy", "Whether others may be evicted for it."),
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         vec![
             name(object),
@@ -156,6 +162,7 @@ pub(super) const RUNTIME_CLASSES: Printer = Printer {
         TableColumn::text("Handler", "What runs its pods."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let handler = text(object, "handler").into();
         vec![name(object), handler, created(object, now)]
@@ -168,6 +175,7 @@ pub(super) const WEBHOOK_CONFIGURATIONS: Printer = Printer {
         TableColumn::integer("Webhooks", "How many webhooks it has."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         vec![
             name(object),
@@ -184,6 +192,7 @@ pub(super) const MUTATING_POLICIES: Printer = Printer {
         PARAM_KIND,
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| policy_cells(object, "spec.mutations", now),
 };
 
@@ -194,6 +203,7 @@ pub(super) const VALIDATING_POLICIES: Printer = Printer {
         PARAM_KIND,
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| policy_cells(object, "spec.validations", now),
 };
 
@@ -221,6 +231,7 @@ pub(super) const ADMISSION_BINDINGS: Printer = Printer {
         TableColumn::text("ParamRef", "With which parameters."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let reference = at(object, "spec.paramRef");
         let shown = match (text(reference, "namespace"), text(reference, "name")) {
@@ -248,6 +259,7 @@ pub(super) const FLOW_SCHEMAS: Printer = Printer {
         AGE,
         TableColumn::text("MissingPL", "Whether there is no such priority level."),
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let dangling = condition(object, "Dangling");
         vec![
@@ -273,6 +285,7 @@ pub(super) const PRIORITY_LEVELS: Printer = Printer {
         TableColumn::text("QueueLengthLimit", "How long each may be."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let limited = at(object, "spec.limited");
         let shares = match limited.is_null() {
@@ -299,6 +312,7 @@ pub(super) const API_SERVICES: Printer = Printer {
         TableColumn::text("Available", "Whether it can be asked."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let service = at(object, "spec.service");
         let service = match service.is_null() {

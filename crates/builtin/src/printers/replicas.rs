@@ -8,7 +8,7 @@ use super::cells::{
     at, count, created, flag, items, joined, label_map, name, number, quantity, selector, text,
     text_or,
 };
-use super::printer::Printer;
+use super::printer::{Fields, Printer};
 use watchet_registry::age::{age, time};
 use watchet_registry::table_columns::{AGE, NAME, TableColumn};
 
@@ -51,11 +51,13 @@ fn replicas(object: &Value, now: Timestamp, selector: String) -> Vec<Value> {
 
 pub(super) const REPLICA_SETS: Printer = Printer {
     columns: REPLICA_COLUMNS,
+    fields: Fields::AllButManaged,
     cells: |object, now| replicas(object, now, selector(at(object, "spec.selector"))),
 };
 
 pub(super) const REPLICATION_CONTROLLERS: Printer = Printer {
     columns: REPLICA_COLUMNS,
+    fields: Fields::AllButManaged,
     cells: |object, now| replicas(object, now, label_map(at(object, "spec.selector"))),
 };
 
@@ -67,6 +69,7 @@ pub(super) const STATEFUL_SETS: Printer = Printer {
         CONTAINERS,
         IMAGES,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let (names, images) = template(object, "spec.template");
         let ready = number(object, "status.readyReplicas");
@@ -93,6 +96,7 @@ pub(super) const DAEMON_SETS: Printer = Printer {
         IMAGES,
         SELECTOR,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let (names, images) = template(object, "spec.template");
         vec![
@@ -124,6 +128,7 @@ pub(super) const CRON_JOBS: Printer = Printer {
         IMAGES,
         SELECTOR,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let (names, images) = template(object, "spec.jobTemplate.spec.template");
         let last = time(at(object, "status.lastScheduleTime"));
@@ -150,6 +155,7 @@ pub(super) const POD_TEMPLATES: Printer = Printer {
         TableColumn::text("Images", "Images of the containers."),
         TableColumn::text("Pod Labels", "Labels of pods made of it."),
     ],
+    fields: Fields::AllButManaged,
     cells: |object, _| {
         let (names, images) = template(object, "template");
         let labels = label_map(at(object, "template.metadata.labels")).into();
@@ -164,6 +170,7 @@ pub(super) const CONTROLLER_REVISIONS: Printer = Printer {
         TableColumn::text("Revision", "Its number."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         vec![
             name(object),
@@ -196,6 +203,7 @@ pub(super) const DISRUPTION_BUDGETS: Printer = Printer {
         TableColumn::integer("Allowed Disruptions", "How many may be evicted now."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         vec![
             name(object),
@@ -217,6 +225,7 @@ pub(super) const AUTOSCALERS: Printer = Printer {
         TableColumn::text("Replicas", "How many pods there are."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let target = at(object, "spec.scaleTargetRef");
         vec![

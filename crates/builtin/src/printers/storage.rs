@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::cells::{at, count, created, items, joined, name, quantity, text, text_or};
+use super::printer::Fields;
 use super::printer::Printer;
 use watchet_registry::table_columns::{AGE, NAME, TableColumn};
 
@@ -56,6 +57,7 @@ pub(super) const VOLUMES: Printer = Printer {
         AGE,
         VOLUME_MODE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let claim = at(object, "spec.claimRef");
         let claim = match claim.is_null() {
@@ -90,6 +92,7 @@ pub(super) const CLAIMS: Printer = Printer {
         AGE,
         VOLUME_MODE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let volume = text(object, "spec.volumeName");
         let (capacity, modes) = match volume.is_empty() {
@@ -125,6 +128,7 @@ pub(super) const STORAGE_CLASSES: Printer = Printer {
         TableColumn::text("AllowVolumeExpansion", "Whether claims may grow."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let annotations = &object["metadata"]["annotations"];
         let default = [
@@ -150,6 +154,7 @@ pub(super) const ATTRIBUTES_CLASSES: Printer = Printer {
         TableColumn::text("DriverName", "Which driver it is for."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let driver = text(object, "driverName").into();
         vec![name(object), driver, created(object, now)]
@@ -165,6 +170,7 @@ pub(super) const ATTACHMENTS: Printer = Printer {
         TableColumn::boolean("Attached", "Whether that is done."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         vec![
             name(object),
@@ -183,6 +189,7 @@ pub(super) const CSI_NODES: Printer = Printer {
         TableColumn::integer("Drivers", "How many drivers run there."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         vec![
             name(object),
@@ -212,6 +219,7 @@ pub(super) const CSI_DRIVERS: Printer = Printer {
         TableColumn::text("Modes", "Which volumes it makes."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let set = |path| (at(object, path) == true).into();
         let audiences = items(object, "spec.tokenRequests").iter();
@@ -240,6 +248,7 @@ pub(super) const CSI_CAPACITIES: Printer = Printer {
         TableColumn::text("StorageClassName", "Of which class the capacity is."),
         TableColumn::text("Capacity", "How much can be made."),
     ],
+    fields: Fields::AllButManaged,
     cells: |object, _| {
         vec![
             name(object),
@@ -255,6 +264,7 @@ pub(super) const RESOURCE_CLAIMS: Printer = Printer {
         TableColumn::text("State", "Whether it has its devices, and is in use."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         let deleted = !at(object, "metadata.deletionTimestamp").is_null();
         let allocated = !at(object, "status.allocation").is_null();
@@ -279,6 +289,7 @@ pub(super) const RESOURCE_SLICES: Printer = Printer {
         TableColumn::text("Pool", "In which pool they are."),
         AGE,
     ],
+    fields: Fields::AllButManaged,
     cells: |object, now| {
         vec![
             name(object),

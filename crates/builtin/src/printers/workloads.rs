@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::cells::{at, condition, created, items, name, number, selector, text, text_or};
+use super::printer::Fields;
 use super::printer::Printer;
 use super::replicas::{CONTAINERS, IMAGES, SELECTOR, template};
 use watchet_registry::age::{age, between, human_duration, time};
@@ -27,6 +28,23 @@ pub(super) const PODS: Printer = Printer {
         ),
         TableColumn::wide("Readiness Gates", "Gates that are true, of all of them."),
     ],
+    fields: Fields::Paths(&[
+        "metadata.name",
+        "metadata.creationTimestamp",
+        "metadata.deletionTimestamp",
+        "spec.containers.name",
+        "spec.initContainers.name",
+        "spec.initContainers.restartPolicy",
+        "spec.nodeName",
+        "spec.readinessGates",
+        "status.conditions",
+        "status.containerStatuses",
+        "status.initContainerStatuses",
+        "status.nominatedNodeName",
+        "status.phase",
+        "status.podIPs",
+        "status.reason",
+    ]),
     cells: pod,
 };
 
@@ -41,6 +59,7 @@ pub(super) const DEPLOYMENTS: Printer = Printer {
         IMAGES,
         SELECTOR,
     ],
+    fields: Fields::AllButManaged,
     cells: deployment,
 };
 
@@ -55,6 +74,7 @@ pub(super) const JOBS: Printer = Printer {
         IMAGES,
         SELECTOR,
     ],
+    fields: Fields::AllButManaged,
     cells: job,
 };
 

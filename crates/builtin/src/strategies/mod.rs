@@ -23,12 +23,22 @@ use watchet_registry::Allocator;
 use watchet_registry::Causes;
 use watchet_registry::ScalePaths;
 use watchet_registry::table_columns::TableColumn;
-use watchet_registry::{Grace, Plain, Resource, Rules, SchemaValidator, Strategy, VirtualObjects};
+use watchet_registry::{
+    Grace, Plain, PrintedFields, Resource, Rules, SchemaValidator, Strategy, VirtualObjects,
+};
 use watchet_schema::Types;
 use watchet_services::ServiceStrategy;
 
 /// Returns true if this group and version have this kind, or if it is the list kind of one of their kinds.
 pub(super) type IsKnownKind = fn(group: &str, version: &str, kind: &str) -> bool;
+
+/// The resources whose objects kube-apiserver stores without some of the defaults: the phase of a claim, the labels of a
+/// job, which are those of its template; and those in which protobuf lacks members, the kinds of claim templates.
+const STORED_WITHOUT_DEFAULTS: [(&str, &str); 3] = [
+    ("", "persistentvolumeclaims"),
+    ("apps", "statefulsets"),
+    ("batch", "jobs"),
+];
 
 /// The strategy of a built-in resource.
 #[derive(Debug)]
@@ -38,6 +48,7 @@ pub(super) struct Builtin {
     is_known_kind: IsKnownKind,
     /// The conversion between the two representations of the objects, if they have two.
     versions: Option<(&'static VersionPair, bool)>,
+    lacks_stored_defaults: bool,
     /// The rules that only this resource has.
     own: Arc<dyn Strategy>,
 }
@@ -88,6 +99,7 @@ impl Builtin {
             is_known_kind,
             printer: printers::printer(group, plural),
             versions: VersionPair::of(group, version, plural),
+            lacks_stored_defaults: STORED_WITHOUT_DEFAULTS.contains(&(group, plural)),
             own,
         }
     }
@@ -117,6 +129,13 @@ impl Strategy for Builtin {
 
     fn table_columns(&self) -> &[TableColumn] {
         self.printer.columns
+    }
+
+    fn printed_fields(&self) -> PrintedFields {
+        match self.other_version().and_then(|pair| pair.to_printed) {
+            Some(_) => PrintedFields::all_but_managed_fields(),
+            None => self.printer.fields.into(),
+        }
     }
 
     fn table_cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -244,6 +263,14 @@ impl Strategy for Builtin {
             Some((pair, _)) => pair.to_version(types, object, api_version),
             None => Cow::Borrowed(object),
         }
+    }
+
+    fn is_stored_without_defaults(&self) -> bool {
+        self.lacks_stored_defaults
+    }
+
+    fn upgrade_stored(&self, stored: &[u8]) -> Option<Vec<u8>> {
+        self.own.upgrade_stored(stored)
     }
 
     fn scale_paths(&self) -> ScalePaths {

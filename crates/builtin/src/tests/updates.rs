@@ -236,3 +236,19 @@ async fn some_resources_require_a_version_for_updates() {
         fixture.merge_patch(&path, patch).await;
     }
 }
+
+/// The labels of a new job were those of its template only after the first update: an update without a change made a new
+/// version. Found by fuzzing.
+#[tokio::test]
+async fn an_update_of_a_new_job_without_a_change_changes_nothing() {
+    let fixture = fixture().await;
+    let mut job =
+        json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": pod("p")["spec"]}}});
+    job["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
+    let created = fixture.create("jobs", job).await;
+    let labels = &created["metadata"]["labels"];
+    assert_eq!(*labels, created["spec"]["template"]["metadata"]["labels"]);
+    assert_eq!(labels["job-name"], "j");
+    let updated = fixture.update("jobs/j", created.clone()).await;
+    assert_eq!(updated, created);
+}

@@ -206,3 +206,28 @@ async fn events_are_managed_in_the_group_of_the_request() {
         "Apply failed with 1 conflict: conflict with \"u\" using v1: .message"
     );
 }
+
+/// An object that was created in another version than the stored one lacked the defaults of the stored version until it was
+/// updated, and an update without a change made a new version. Found by fuzzing.
+#[tokio::test]
+async fn an_object_is_stored_with_the_defaults_of_the_stored_version() {
+    let fixture = fixture().await;
+    let mut definition = definition("things", "Thing");
+    let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"]["properties"]["color"]["default"] = json!("red");
+    fixture
+        .create("customresourcedefinitions", definition)
+        .await;
+    let target = fixture.target_in("example.com", "v1alpha1", "things");
+    let body = json!({"metadata": {"name": "a"}, "spec": {}});
+    fixture.create_as("m", &target, body).await;
+    let got = fixture.registry.get(&target, GetOptions::default()).await;
+    let got = value(&got.unwrap());
+    assert_eq!(got["spec"], json!({"color": "red"}));
+    // The registry returns the stored version.
+    let mut body = got.clone();
+    body["apiVersion"] = json!("example.com/v1alpha1");
+    let options = options("m");
+    let updated = fixture.registry.update(&target, body, &options).await;
+    assert_eq!(rv(&value(&updated.unwrap().0)), rv(&got));
+}

@@ -27,6 +27,8 @@ use tokio::time::Instant;
 use super::event::CacheEvent;
 use super::index::{self, IndexedObjects};
 use super::object_map::{ObjectMap, lookup};
+#[cfg(feature = "planted-bugs")]
+use watchet_api::planted_bug::{PlantedBug, is_planted};
 use watchet_api::{FieldRef, Object, ObjectKey, ResourceVersion, SelectionPredicate};
 
 /// Events between two retained states: a read at an exact version undoes half as many on average,
@@ -36,9 +38,6 @@ pub(super) const CHECKPOINT_EVERY: usize = 256;
 /// Events that history retains regardless of age, so that clients of a quiet resource can resume.
 /// Upstream's minimum capacity.
 pub(super) const HISTORY_EVENTS_MIN: usize = 100;
-
-/// Maximum number of gaps. The history of a quiet resource does not age, so neither do its gaps.
-const GAPS_MAX: usize = 64;
 
 /// The time that an event retains encoded frames. A live watcher that has not sent them by then is
 /// a slow reader.
@@ -62,38 +61,8 @@ pub(super) struct Snapshot {
     objects_bytes: usize,
     /// Events up to this version have no encoded frames.
     frameless: ResourceVersion,
-    /// The gaps in history, as far as it reaches back: ranges in which it has the changes but not
-    /// each state.
-    gaps: Vec<Gap>,
-    /// The number of relists with a gap. A reader that continues from one snapshot to another with
-    /// the same number crosses no gap.
-    pub(super) relists: u64,
     checkpoints: Vector<(ResourceVersion, ObjectMap)>,
     events_since_checkpoint: usize,
-}
-
-/// The range of a relist: history leads from the state at `from` to that at `to`, but the states in
-/// between are not the ones that existed.
-#[derive(Debug, Clone, Copy)]
-struct Gap {
-    from: ResourceVersion,
-    to: ResourceVersion,
-    /// The number of the relist, starting at 1.
-    relist: u64,
-}
-
-/// Identifies the snapshots that a watch can continue with and the gaps before its start: the
-/// values of the snapshot at its start.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct HistoryEpoch {
-    pub(super) generation: u64,
-    relists: u64,
-}
-
-impl Gap {
-    fn is_inside_gap(self, version: ResourceVersion) -> bool {
-        self.from < version && version < self.to
-    }
 }
 
 /// History does not reach back to the requested version, only to this one.
@@ -118,8 +87,6 @@ impl Snapshot {
             reaches_back_to: at,
             history_bytes: 0,
             frameless: at,
-            gaps: Vec::new(),
-            relists: 0,
             checkpoints: Vector::new(),
             events_since_checkpoint: 0,
         }
@@ -133,6 +100,11 @@ impl Snapshot {
     /// Returns the total size of the objects' JSON in bytes.
     pub(super) fn objects_bytes(&self) -> usize {
         self.objects_bytes
+    }
+
+    /// Returns the memory of the events in history in bytes.
+    pub(super) fn history_bytes(&self) -> usize {
+        self.history_bytes
     }
 
     /// Returns the number of events in history.
@@ -215,48 +187,22 @@ impl Snapshot {
         self.at = self.at.max(at);
     }
 
-    /// Records a relist at `at`, whose events start after `from`.
-    pub(super) fn relisted(&mut self, from: ResourceVersion, at: ResourceVersion) {
-        self.advance(at);
-        self.relists += 1;
-        if from < self.at {
-            let (to, relist) = (self.at, self.relists);
-            self.gaps.push(Gap { from, to, relist });
+    /// Returns the snapshot with another state at `at`, without the events that led to it.
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn with_state(
+        self,
+        objects: ObjectMap,
+        triggers: &[FieldRef],
+        at: ResourceVersion,
+    ) -> Self {
+        let new = Self::new(self.generation, objects, triggers, at);
+        Self {
+            at,
+            objects: new.objects,
+            objects_bytes: new.objects_bytes,
+            checkpoints: Vector::new(),
+            ..self
         }
-        if self.gaps.len() > GAPS_MAX {
-            // Merges the two oldest gaps, which includes the range between them.
-            let oldest = self.gaps.remove(0);
-            self.gaps[0].from = oldest.from;
-        }
-    }
-
-    /// Returns the version to start from instead if `version` is inside a gap. A client that has
-    /// that state from elsewhere (storage, another replica) cannot continue here: it may have
-    /// missed a deletion that this history reports at an earlier version.
-    pub(super) fn gap_at(&self, version: ResourceVersion) -> Option<TooOld> {
-        self.gaps
-            .iter()
-            .find(|gap| gap.is_inside_gap(version))
-            .map(|gap| TooOld(gap.to))
-    }
-
-    pub(super) fn epoch(&self) -> HistoryEpoch {
-        HistoryEpoch {
-            generation: self.generation,
-            relists: self.relists,
-        }
-    }
-
-    /// Returns the version to start from instead if a watch that began after `origin` cannot
-    /// continue here. A watch that was open during a relist receives the difference as events. A
-    /// watch that began later would take the difference for all events since its version, although
-    /// some are missing.
-    pub(super) fn rejects(&self, origin: ResourceVersion, watch: HistoryEpoch) -> Option<TooOld> {
-        let rejects = |gap: &&Gap| {
-            gap.is_inside_gap(origin) || (gap.relist <= watch.relists && origin < gap.to)
-        };
-        let gap = self.gaps.iter().rev().find(rejects)?;
-        Some(TooOld(gap.to))
     }
 
     /// Drops the oldest revisions while history exceeds `bytes_max`, or while the oldest is older
@@ -277,7 +223,6 @@ impl Snapshot {
             }
             self.reaches_back_to = version;
         }
-        self.gaps.retain(|gap| gap.to > self.reaches_back_to);
         while self
             .checkpoints
             .front()
@@ -303,6 +248,15 @@ impl Snapshot {
         &self,
         version: ResourceVersion,
     ) -> Result<impl ExactSizeIterator<Item = &Arc<CacheEvent>>, TooOld> {
+        // The list at `reaches_back_to` has the event that the watch is to begin with.
+        #[cfg(feature = "planted-bugs")]
+        let version = match is_planted(PlantedBug::EmptyHistoryOffByOne)
+            && self.history.is_empty()
+            && version.next() == self.reaches_back_to
+        {
+            true => self.reaches_back_to,
+            false => version,
+        };
         if version < self.reaches_back_to {
             return Err(TooOld(self.reaches_back_to));
         }
@@ -328,9 +282,6 @@ impl Snapshot {
     /// after it with the events in between undone.
     pub(super) fn objects_at(&self, version: ResourceVersion) -> Result<ObjectMap, TooOld> {
         debug_assert!(version <= self.at);
-        if let Some(gap_at) = self.gap_at(version) {
-            return Err(gap_at);
-        }
         if version < self.reaches_back_to {
             return Err(TooOld(self.reaches_back_to));
         }

@@ -14,8 +14,6 @@ struct Client {
     /// The last received version, and whether more of its revision may follow.
     last: ResourceVersion,
     within: bool,
-    /// True after it resumed at another server.
-    resumed: bool,
     expired: bool,
 }
 
@@ -59,14 +57,12 @@ impl Client {
             state,
             last,
             within: false,
-            resumed: false,
             expired: false,
         }
     }
 
     /// The server was restarted: resumes at the last version, or lists again without one.
     async fn resume(&mut self, f: &Fixture) {
-        self.resumed = true;
         let options = if self.last.is_zero() {
             self.state.clear();
             watch_list()
@@ -121,14 +117,8 @@ impl Client {
                     EventType::Deleted => self.state.remove(&key),
                     _ => self.state.insert(key, version),
                 };
-                // A relist reports deletions at an early version. A client that received one and
-                // resumes at another server also receives the object's events before the actual
-                // deletion.
-                let early = self.resumed && event.event_type() != EventType::Added;
-                assert!(
-                    had.is_none() == (event.event_type() == EventType::Added) || early,
-                    "{event:?}"
-                );
+                let created = event.event_type() == EventType::Added;
+                assert_eq!(had.is_none(), created, "{event:?}");
                 assert!(
                     had.is_none_or(|had| had < version),
                     "{event:?} received twice"

@@ -85,38 +85,3 @@ async fn history_drops_whole_revisions() {
     }
     assert!((1..19).contains(&rejected), "{rejected} of 20 are dropped");
 }
-
-/// Relisted transactions: objects that share a version, and deletions that share the only possible
-/// version.
-#[tokio::test(start_paused = true)]
-async fn relist_with_shared_versions() {
-    let f = Fixture::start();
-    for key in ["ns/a", "ns/b"] {
-        f.put(key, "web", "n1");
-    }
-    let mut watch = f.watch(everything(), from(rv(3))).await;
-    assert!(drain(&mut watch).await.is_empty());
-    f.storage.set_down(true);
-    let last = f.storage.write_together(vec![
-        ("/pods/ns/a".into(), None),
-        ("/pods/ns/b".into(), None),
-        ("/pods/ns/c".into(), Some(pod("ns/c", "web", "n1", 0))),
-        ("/pods/ns/d".into(), Some(pod("ns/d", "web", "n1", 0))),
-    ]);
-    f.storage.compact_to(last);
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    f.storage.set_down(false);
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    let mut words = drain(&mut watch).await;
-    words.sort();
-    assert_eq!(
-        words,
-        [
-            "ADDED ns/c@4",
-            "ADDED ns/d@4",
-            "DELETED ns/a@4",
-            "DELETED ns/b@4"
-        ]
-    );
-    assert_eq!(f.keys(ListOptions::default()).await, ["ns/c", "ns/d"]);
-}

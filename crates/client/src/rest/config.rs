@@ -2,8 +2,10 @@
 //! connections; tokens and certificates in files are re-read by the client.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::dial::{Dialer, without_password};
 use super::exec_plugin::ExecPlugin;
 use super::pem::{ClientCertificate, Pem};
 
@@ -44,6 +46,8 @@ pub struct RestConfig {
     pub impersonate: Option<Impersonate>,
     /// The proxy for connections: `http://proxy:3128` or `socks5://proxy:1080`.
     pub proxy_url: Option<String>,
+    /// Opens the connections instead of TCP.
+    pub dialer: Option<Arc<dyn Dialer>>,
     /// The default namespace.
     pub namespace: String,
     /// The `User-Agent` header; the server derives the default field manager from the part before
@@ -90,20 +94,11 @@ impl std::fmt::Debug for RestConfig {
             .field("token", &self.token)
             .field("impersonate", &self.impersonate)
             .field("proxy_url", &proxy_url)
+            .field("dialer", &self.dialer.as_ref().map(|_| ".."))
             .field("namespace", &self.namespace)
             .field("user_agent", &self.user_agent)
             .field("timeout", &self.timeout)
             .finish()
-    }
-}
-
-/// Returns a URL without its credentials.
-pub(super) fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    // Even in an invalid URL everything that may be a password is removed.
-    match rest.rsplit_once('@') {
-        Some((_, host)) => format!("{scheme}://..@{host}"),
-        None => url.to_owned(),
     }
 }
 
@@ -129,6 +124,7 @@ impl RestConfig {
             token: None,
             impersonate: None,
             proxy_url: None,
+            dialer: None,
             namespace: "default".to_owned(),
             user_agent: concat!("watchet/", env!("CARGO_PKG_VERSION")).to_owned(),
             timeout: REQUEST_TIMEOUT,

@@ -1,34 +1,24 @@
-//! Opens connections: TCP or a proxy tunnel, TLS, HTTP/2 if negotiated. Their tasks belong to one
+//! Opens connections, with TLS, and HTTP/2 if negotiated, and assigns responses to them. Their tasks belong to one
 //! group.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::Scheme;
-use http::{HeaderValue, Uri};
 use http_body_util::Full;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
 use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
-use tower_service::Service;
 
-use super::config::{RestConfig, without_password};
+use super::config::RestConfig;
+use super::dial::Dial;
 use super::material::{Identity, Material, Sources};
 use super::tls;
 use watchet_tasks::Tasks;
 
-/// The timeout of opening a connection, and the idle time after which a keep-alive is sent. Go's
-/// defaults.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The idle time after which a keep-alive is sent. Go's default.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// The timeout of an HTTP/2 ping, Go's default.
@@ -48,8 +38,6 @@ const STREAMS_MAX: usize = 90;
 
 /// A pool of connections to the server; a single one for HTTP/2.
 pub(super) type Pool = Client<HttpsConnector<Dial>, Full<Bytes>>;
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// As many pools as the number of concurrent responses requires. Go's client also opens further
 /// connections.
@@ -94,7 +82,7 @@ impl Pools {
         let material = sources.read()?;
         let insecure = config.insecure_skip_tls_verify;
         let server_name = tls::server_name(config)?;
-        let dial = Dial::new(config.proxy_url.as_deref())?;
+        let dial = Dial::new(config.proxy_url.as_deref(), config.dialer.as_ref())?;
         let connector = connector(insecure, &server_name, &dial, &material)?;
         let state = State {
             material,
@@ -220,117 +208,9 @@ fn pool(connector: HttpsConnector<Dial>, tasks: &Tasks) -> Pool {
         .build(connector)
 }
 
-/// Opens a TCP connection to the server, directly or through a proxy.
-#[derive(Clone)]
-pub(super) enum Dial {
-    Direct(HttpConnector),
-    Tunnel(Tunnel<HttpConnector>),
-    Socks(SocksV5<HttpConnector>),
-}
-
-/// Omits the password of a proxy's URL.
-impl std::fmt::Debug for Dial {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Direct(_) => "Direct(..)",
-            Self::Tunnel(_) => "Tunnel(..)",
-            Self::Socks(_) => "Socks(..)",
-        })
-    }
-}
-
-impl Dial {
-    fn new(proxy: Option<&str>) -> Result<Self, String> {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(KEEP_ALIVE));
-        tcp.set_connect_timeout(Some(DIAL_TIMEOUT));
-        let Some(proxy) = proxy else {
-            return Ok(Self::Direct(tcp));
-        };
-        let refuse = |why: &str| format!("proxy-url {:?} {why}", without_password(proxy));
-        let uri: Uri = proxy.parse().map_err(|_| refuse("is not a URL"))?;
-        let user = uri.authority().and_then(|a| a.as_str().rsplit_once('@'));
-        let user = user.map(|(user, _)| user.split_once(':').unwrap_or((user, "")));
-        match uri.scheme() {
-            Some(scheme) if *scheme == Scheme::HTTP => {
-                let tunnel = Tunnel::new(uri.clone(), tcp);
-                Ok(Self::Tunnel(match user {
-                    Some(user) => tunnel.with_auth(basic(user)?),
-                    None => tunnel,
-                }))
-            }
-            Some(scheme) if matches!(scheme.as_str(), "socks5" | "socks5h") => {
-                let socks = SocksV5::new(uri.clone(), tcp);
-                Ok(Self::Socks(match user {
-                    Some((name, password)) => socks.with_auth(decoded(name), decoded(password)),
-                    None => socks,
-                }))
-            }
-            _ => Err(refuse("must start with http:// or socks5://")),
-        }
-    }
-}
-
-fn decoded(text: &str) -> String {
-    percent_encoding::percent_decode_str(text)
-        .decode_utf8_lossy()
-        .into_owned()
-}
-
-fn basic((name, password): (&str, &str)) -> Result<HeaderValue, String> {
-    use base64::Engine as _;
-    use base64::prelude::BASE64_STANDARD;
-    let text = format!("{}:{}", decoded(name), decoded(password));
-    let value = format!("Basic {}", BASE64_STANDARD.encode(text));
-    HeaderValue::try_from(value).map_err(|error| error.to_string())
-}
-
-impl Service<Uri> for Dial {
-    type Response = TokioIo<TcpStream>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        match self {
-            Self::Direct(tcp) => tcp.poll_ready(cx).map_err(BoxError::from),
-            Self::Tunnel(tunnel) => tunnel.poll_ready(cx).map_err(BoxError::from),
-            Self::Socks(socks) => socks.poll_ready(cx).map_err(BoxError::from),
-        }
-    }
-
-    fn call(&mut self, server: Uri) -> Self::Future {
-        match self {
-            Self::Direct(tcp) => {
-                let dialled = tcp.call(server);
-                Box::pin(async move { dialled.await.map_err(BoxError::from) })
-            }
-            Self::Tunnel(tunnel) => {
-                let dialled = tunnel.call(server);
-                Box::pin(async move { dialled.await.map_err(BoxError::from) })
-            }
-            Self::Socks(socks) => {
-                let dialled = socks.call(server);
-                Box::pin(async move { dialled.await.map_err(BoxError::from) })
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A client's Debug output used to contain the password of its proxy.
-    #[test]
-    fn debug_output_has_no_proxy_password() {
-        for scheme in ["http", "socks5"] {
-            let dial = Dial::new(Some(&format!("{scheme}://jane:s3cret@proxy:3128"))).unwrap();
-            let shown = format!("{dial:?}");
-            assert!(!shown.contains("s3cret"), "{shown}");
-        }
-    }
 
     /// The garbage collector watches more resources than a connection has streams.
     #[test]
@@ -354,22 +234,5 @@ mod tests {
         assert_eq!(counts(), [STREAMS_MAX - 1, 1]);
         reservations.push(pools.acquire().1);
         assert_eq!(counts(), [STREAMS_MAX, 1]);
-    }
-
-    #[test]
-    fn proxies_are_checked() {
-        assert!(matches!(Dial::new(None), Ok(Dial::Direct(_))));
-        let with = |proxy| Dial::new(Some(proxy));
-        assert!(matches!(with("http://p:3128"), Ok(Dial::Tunnel(_))));
-        assert!(matches!(with("http://a:b%20c@p:3128"), Ok(Dial::Tunnel(_))));
-        assert!(matches!(with("socks5://p:1080"), Ok(Dial::Socks(_))));
-        for wrong in ["https://p", "p:3128", "http://a b"] {
-            let error = with(wrong).unwrap_err();
-            assert!(
-                error.starts_with(&format!("proxy-url {wrong:?} ")),
-                "{error}"
-            );
-        }
-        assert_eq!(basic(("a", "b%20c")).unwrap(), "Basic YTpiIGM=");
     }
 }

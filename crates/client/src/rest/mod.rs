@@ -7,6 +7,7 @@ mod config;
 mod config_sources;
 mod connect;
 mod credentials;
+mod dial;
 mod discovery;
 mod error;
 mod exec;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
@@ -43,6 +45,7 @@ pub use api_resource::{ApiResource, ObjectScope};
 pub(crate) use call::Call;
 pub use config::{Impersonate, RestConfig, Token};
 pub use config_sources::RestConfigError;
+pub use dial::{ByteStream, Dialer};
 pub use discovery::{Discovery, UnknownResource};
 pub use error::RestError;
 pub use exec_plugin::ExecPlugin;
@@ -237,6 +240,23 @@ impl RestClient {
         let call = Self::webhook_call(&path, body);
         let body = self.fetch_at_most(call, REVIEW_BYTES_MAX).await?;
         serde_json::from_slice(&body).map_err(|error| self.unreadable(&error))
+    }
+
+    /// Requests `path`, which is not about objects, and returns the body of the response in pieces. Only the head of the
+    /// response has a timeout.
+    ///
+    /// # Errors
+    /// The server was not reached, or responded with a failure. The stream ends with an error if the connection fails.
+    pub async fn get_stream(
+        &self,
+        path: &str,
+    ) -> Result<impl Stream<Item = Result<Bytes, RestError>> + Send + use<>, RestError> {
+        let body = self.open(Call::get(&Path::new(path))).await?;
+        let next = |mut body: Body| async move {
+            let piece = body.next().await?;
+            Ok(piece.map(|piece| (piece, body)))
+        };
+        Ok(futures_util::stream::try_unfold(body, next))
     }
 
     fn webhook_path(&self) -> Path {

@@ -158,7 +158,15 @@ impl StatusWriter {
                 Err(ApiError::Conflict { .. }) => {}
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
-                    tracing::warn!(name, %error, "cannot write the status of a FlowSchema, retrying");
+                    // An outage of storage itself is logged once.
+                    match error.is_outage() {
+                        true => {
+                            tracing::debug!(name, %error, "cannot write the status of a FlowSchema, retrying")
+                        }
+                        false => {
+                            tracing::warn!(name, %error, "cannot write the status of a FlowSchema, retrying")
+                        }
+                    }
                     self.has_pending = true;
                 }
             }

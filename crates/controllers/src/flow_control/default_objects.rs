@@ -40,7 +40,15 @@ pub async fn maintain_default_flow_objects(registry: &Arc<Registry>) {
     loop {
         tokio::time::sleep(PERIOD).await;
         if let Err(error) = ensure_default_flow_objects(registry).await {
-            tracing::warn!(%error, "cannot maintain the default objects of flow control, retrying");
+            // An outage of storage itself is logged once.
+            match error.is_outage() {
+                true => {
+                    tracing::debug!(%error, "cannot maintain the default objects of flow control, retrying")
+                }
+                false => {
+                    tracing::warn!(%error, "cannot maintain the default objects of flow control, retrying")
+                }
+            }
         }
     }
 }

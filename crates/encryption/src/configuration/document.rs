@@ -43,12 +43,12 @@ pub(super) struct Provider {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Keys {
-    pub(super) keys: Vec<GivenKey>,
+    pub(super) keys: Vec<KeyEntry>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct GivenKey {
+pub(super) struct KeyEntry {
     pub(super) name: String,
     pub(super) secret: String,
 }
@@ -69,7 +69,7 @@ pub(super) struct Kms {
     pub(super) timeout: Option<String>,
 }
 
-impl GivenKey {
+impl KeyEntry {
     /// Returns the key's bytes; `None` if it is not base64.
     pub(super) fn decoded(&self) -> Option<Vec<u8>> {
         STANDARD.decode(&self.secret).ok()

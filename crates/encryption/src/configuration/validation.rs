@@ -4,7 +4,7 @@
 use std::fmt::{self, Write as _};
 
 use super::GroupResource;
-use super::document::{Document, GivenKey, InvalidConfiguration, Keys, Kms, Provider};
+use super::document::{Document, InvalidConfiguration, KeyEntry, Keys, Kms, Provider};
 
 const AES_KEY_BYTES: &[usize] = &[16, 24, 32];
 const SECRETBOX_KEY_BYTES: &[usize] = &[32];
@@ -179,7 +179,7 @@ fn check_keys(path: &str, keys: &Keys, lengths: &[usize], problems: &mut Problem
     }
 }
 
-fn check_key(path: &str, key: &GivenKey, lengths: &[usize], problems: &mut Problems) {
+fn check_key(path: &str, key: &KeyEntry, lengths: &[usize], problems: &mut Problems) {
     if key.name.is_empty() {
         let path = format!("{path}.name");
         problems.required(&path, "name is a mandatory field for a key");

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use parking_lot::Mutex;
 
-use crate::allocation::{Claim, divide};
+use crate::allocation::{SeatBounds, divide};
 use crate::defaults::{mandatory_levels, mandatory_schemas};
 use crate::demand::DemandHistory;
 use crate::fair_queues::LimitResponse;
@@ -80,7 +80,7 @@ pub struct Classification {
 
 /// The result of [`FlowControl::configure`].
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Configured {
+pub struct ConfigurationReport {
     /// The levels that are ignored.
     pub invalid: Vec<InvalidLevel>,
     /// The names of the schemas whose level does not exist; they match no request.
@@ -109,9 +109,9 @@ impl FlowControl {
         &self,
         schemas: &[FlowSchema],
         levels: &[PriorityLevelConfiguration],
-    ) -> Configured {
+    ) -> ConfigurationReport {
         let mut managed = self.levels.lock();
-        let mut configured = Configured::default();
+        let mut configured = ConfigurationReport::default();
         for level in managed.by_name.values_mut() {
             level.is_configured = false;
         }
@@ -255,20 +255,20 @@ impl Levels {
 
     /// Computes the limit of each level by its demand since the last call, and applies it.
     fn adjust(&mut self, metrics: &FlowControlMetrics) {
-        let mut claims = Vec::new();
+        let mut bounds = Vec::new();
         for level in self.by_name.values_mut() {
             level.demand.add(level.level.take_demand());
             let seats = level.seats;
             let needed = level.demand.high_watermark.min(seats.nominal as f64);
             let lower = needed.max(seats.lower as f64);
-            claims.push(Claim {
+            bounds.push(SeatBounds {
                 target: level.demand.smoothed.max(lower),
                 lower,
                 upper: seats.upper as f64,
             });
         }
         let nominal = self.by_name.values().map(|level| level.seats.nominal).sum();
-        let limits = divide(nominal, &claims);
+        let limits = divide(nominal, &bounds);
         for (index, level) in self.by_name.values_mut().enumerate() {
             if let Some(limits) = &limits {
                 // Otherwise an idle level of a small server could have no seat, and its first request would wait for

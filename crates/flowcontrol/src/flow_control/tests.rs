@@ -63,7 +63,10 @@ fn classified(control: &FlowControl, user: &str, groups: &[&str], request: &str)
 async fn default_objects_classify_as_in_kube_apiserver() {
     let control = FlowControl::new(600, Arc::default());
     let (schemas, levels) = defaults();
-    assert_eq!(control.configure(&schemas, &levels), Configured::default());
+    assert_eq!(
+        control.configure(&schemas, &levels),
+        ConfigurationReport::default()
+    );
     let check = |user: &str, groups: &[&str], request: &str, expected: &str| {
         let actual = classified(&control, user, groups, request);
         assert_eq!(actual, expected, "{user} {request}");

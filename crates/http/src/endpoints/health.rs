@@ -19,6 +19,9 @@ use crate::state::HttpState;
 /// needs no credentials and the names of custom resources are not public.
 const WATCHCACHE: &str = "watchcache";
 
+/// The maximum number of caches whose reasons are in the log.
+const REASONS_MAX: usize = 3;
+
 /// The name of a check and its result.
 type Outcome = (String, Result<(), String>);
 
@@ -64,13 +67,8 @@ pub(crate) async fn respond(
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     let name = name.join("/");
     let caches = state.registry.cache_readiness();
-    for (resource, readiness) in &caches {
-        let check = format!("watchcache/{resource}");
-        state.failing_checks.record(&check, readiness);
-    }
-    let caches_ready = caches.iter().all(|(_, readiness)| readiness.is_ok());
-    let mut outcomes = outcomes(endpoint, &name, caches_ready, &state.config).await;
-    for (check, outcome) in outcomes.iter().filter(|(check, _)| check != WATCHCACHE) {
+    let mut outcomes = outcomes(endpoint, &name, combine(&caches), &state.config).await;
+    for (check, outcome) in &outcomes {
         state.failing_checks.record(check, outcome);
     }
     if name.is_empty() {
@@ -86,11 +84,27 @@ pub(crate) async fn respond(
     }
 }
 
+/// Returns one result for the caches of all resources: the number of those that are not ready, and the reasons of the
+/// first.
+fn combine(caches: &[(String, Result<(), String>)]) -> Result<(), String> {
+    let reason = |(resource, readiness): &(String, Result<(), String>)| {
+        let reason = readiness.as_ref().err()?;
+        Some(format!("{resource}: {reason}"))
+    };
+    let reasons: Vec<String> = caches.iter().filter_map(reason).collect();
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    let shown = reasons[..reasons.len().min(REASONS_MAX)].join("; ");
+    let (failed, all) = (reasons.len(), caches.len());
+    Err(format!("{failed} of {all} caches are not ready: {shown}"))
+}
+
 /// Runs the checks of `endpoint`, or only the one called `name` if that is not empty.
 async fn outcomes(
     endpoint: Endpoint,
     name: &str,
-    caches_ready: bool,
+    caches: Result<(), String>,
     config: &HttpConfig,
 ) -> Vec<Outcome> {
     let selected = |check: &str| name.is_empty() || name == check;
@@ -100,10 +114,6 @@ async fn outcomes(
         outcomes.extend(join_all(checks.map(run)).await);
     }
     if endpoint == Endpoint::Readyz {
-        let caches = match caches_ready {
-            true => Ok(()),
-            false => Err("not all caches are ready".to_owned()),
-        };
         outcomes.push((WATCHCACHE.to_owned(), caches));
         let draining = config.connections.token().is_cancelled();
         let shutdown = match draining {
@@ -175,12 +185,28 @@ mod tests {
     }
 
     async fn check(endpoint: Endpoint, query: &str, config: &HttpConfig, expect: &str) {
-        let outcomes = outcomes(endpoint, "", true, config).await;
+        let outcomes = outcomes(endpoint, "", Ok(()), config).await;
         let query = Query::parse(query).unwrap();
         assert_eq!(
             code_and_body(summary(endpoint, &query, &outcomes)).await,
             expect
         );
+    }
+
+    #[test]
+    fn caches_that_are_not_ready_are_counted() {
+        let cache = |name: &str, ready| {
+            let readiness = match ready {
+                true => Ok(()),
+                false => Err("away".to_owned()),
+            };
+            (name.to_owned(), readiness)
+        };
+        assert_eq!(combine(&[cache("a", true)]), Ok(()));
+        let caches = ["a", "b", "c", "d"].map(|name| cache(name, false));
+        let all = [&caches[..], &[cache("e", true)]].concat();
+        let expected = "4 of 5 caches are not ready: a: away; b: away; c: away";
+        assert_eq!(combine(&all), Err(expected.to_owned()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -218,9 +244,14 @@ mod tests {
         let stuck = |name| HealthCheck::new(name, std::future::pending);
         config.checks = vec![stuck("a"), stuck("b"), stuck("c")];
         let started = tokio::time::Instant::now();
-        assert_eq!(outcomes(Readyz, "", false, &config).await.len(), 6);
+        assert_eq!(
+            outcomes(Readyz, "", Err("away".into()), &config)
+                .await
+                .len(),
+            6
+        );
         assert_eq!(started.elapsed(), CHECK_TIMEOUT);
-        let one = outcomes(Readyz, "ping", true, &config).await;
+        let one = outcomes(Readyz, "ping", Ok(()), &config).await;
         assert_eq!(one, [("ping".to_owned(), Ok(()))]);
         assert_eq!(
             started.elapsed(),

@@ -13,7 +13,7 @@ use crate::response::document::text_response;
 use crate::response::headers::accepts_gzip;
 use crate::response::send_deadline::SendDeadline;
 use crate::state::HttpState;
-use watchet_metrics::{EncodingCacheSample, Format};
+use watchet_metrics::{EncodingCacheSample, Format, MemorySample};
 use watchet_registry::StorageError;
 
 /// The time limit for storage to report its size during a scrape.
@@ -43,6 +43,18 @@ pub(crate) async fn scrape(state: &HttpState, parts: &Parts) -> Result<Response,
         hits: cache.hits,
         misses: cache.misses,
         evictions: cache.evictions,
+    });
+    let memory = state.config.memory.stats();
+    state.config.metrics.memory(MemorySample {
+        limit: memory.limit.unwrap_or_default() as u64,
+        used: memory.used as u64,
+        reserved: memory.reserved as u64,
+        pressure: memory.pressure as u64,
+        refused_lists: memory.refused_lists,
+        refused_watches: memory.refused_watches,
+        refused_writes: memory.refused_writes,
+        history_dropped: memory.history_bytes_dropped,
+        readers_closed: memory.readers_closed,
     });
     let format = format(accept_header(parts)?.as_deref());
     let rendered = state.config.metrics.render(format);

@@ -1,6 +1,7 @@
 //! The endpoints that are not about objects: discovery, OpenAPI, the version, the keys of service account tokens, health
-//! checks and metrics.
+//! checks, metrics, and the backup of the storage.
 
+pub(crate) mod backup;
 pub(crate) mod discovery;
 pub(crate) mod failing_checks;
 pub(crate) mod flow_control;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use watchet_api::{Status, StatusCause, StatusDetails, StorageKey};
+use watchet_api::{MemoryRefusal, Status, StatusCause, StatusDetails, StorageKey};
 use watchet_registry::{ApiError, CorruptObjects, ReadError, Resource, StorageError};
 
 use crate::request::query::InvalidQuery;
@@ -10,6 +10,10 @@ use crate::request::request_info::{InvalidPath, Verb};
 
 /// `retryAfterSeconds` of a response to a request for which storage was unavailable.
 const STORAGE_RETRY_SECONDS: u16 = 2;
+
+/// `retryAfterSeconds` of a response to a request that was refused because of memory pressure: some samples of the memory later,
+/// and the time that it takes to end clients that do not read.
+const MEMORY_RETRY_SECONDS: u16 = 5;
 
 /// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -71,6 +75,9 @@ pub(crate) enum HttpError {
     /// 429: the client sends too many bodies at the same time.
     #[error("too many request bodies of this user are incomplete or large, please try again later")]
     TooManyBodies,
+    /// 429: the server has too little memory.
+    #[error(transparent)]
+    MemoryPressure(#[from] MemoryRefusal),
     /// 408
     #[error("the body of the request stopped: no data arrived within {0:?}")]
     BodyStopped(Duration),
@@ -171,6 +178,8 @@ impl HttpError {
             Self::TooManyWatches { .. } => {
                 Status::failure(429, "TooManyRequests", text).with_details(retry_after(1))
             }
+            Self::MemoryPressure(_) => Status::failure(429, "TooManyRequests", text)
+                .with_details(retry_after(MEMORY_RETRY_SECONDS)),
             Self::Rejected {
                 retry_after_seconds,
             } => Status::failure(429, "TooManyRequests", text)

@@ -10,7 +10,7 @@ use watchet_schema::{
 };
 
 use crate::error::HttpError;
-use crate::protobuf::Schema;
+use watchet_protobuf::{InvalidProtobuf, Schema};
 
 const OBJECT_TYPES: &str =
     "application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -20,6 +20,10 @@ const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+
 /// The accepted patch types of custom resources.
 const PATCH_TYPES_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, \
                                   application/apply-patch+yaml";
+
+/// The maximum size of an object in protobuf, as JSON. An object that takes as much memory as [`OBJECT_BYTES_MAX`] allows
+/// has shorter names and values, unless most of its characters are escaped in JSON.
+const PROTOBUF_JSON_BYTES_MAX: usize = 20 << 20;
 
 /// The maximum number of values in a YAML body, with those that aliases repeat. The memory limit admits fewer, in YAML as in
 /// JSON.
@@ -35,13 +39,13 @@ pub(crate) fn object(
     match media_type(content_type).as_str() {
         "" | "application/json" => json(kind, body, OBJECT_BYTES_MAX),
         "application/vnd.kubernetes.protobuf" => {
-            let memory = MemoryBudget::new(OBJECT_BYTES_MAX);
-            let value = protobuf.object(body, &memory);
-            let value = value.map_err(|error| invalid("protobuf", &memory, error))?;
+            let json = protobuf.to_json(body, PROTOBUF_JSON_BYTES_MAX);
+            let json = json.map_err(|error| match error {
+                InvalidProtobuf::TooLarge { .. } => HttpError::TooLarge(error.to_string()),
+                _ => HttpError::BadRequest(format!("the body is not valid protobuf: {error}")),
+            })?;
             // Messages have looser types than objects: a quantity is any string there.
-            let memory = MemoryBudget::new(OBJECT_BYTES_MAX);
-            decode(kind, value, &memory)
-                .map_err(|error: serde_json::Error| invalid("protobuf", &memory, error))
+            read_json(kind, &json, OBJECT_BYTES_MAX, "protobuf")
         }
         "application/yaml" | "application/x-yaml" | "text/yaml" => {
             yaml(kind, body, OBJECT_BYTES_MAX)
@@ -116,11 +120,21 @@ fn unsupported(given: &str, accepted: &str) -> HttpError {
 }
 
 fn json(kind: Option<&KindType>, body: &[u8], bytes_max: usize) -> Result<Decoded, HttpError> {
+    read_json(kind, body, bytes_max, "JSON")
+}
+
+/// Decodes JSON, from a body in `format`.
+fn read_json(
+    kind: Option<&KindType>,
+    body: &[u8],
+    bytes_max: usize,
+    format: &str,
+) -> Result<Decoded, HttpError> {
     let memory = MemoryBudget::new(bytes_max);
     let mut reader = serde_json::Deserializer::from_slice(body);
     let decoded = decode(kind, &mut reader, &memory);
     let decoded = decoded.and_then(|decoded| reader.end().map(|()| decoded));
-    decoded.map_err(|error| invalid("JSON", &memory, error))
+    decoded.map_err(|error| invalid(format, &memory, error))
 }
 
 /// Decodes YAML 1.1 as upstream does: `yes` is true and `017` is fifteen. Infinities and several
@@ -178,13 +192,14 @@ pub(crate) fn is_json(content_type: Option<&str>) -> bool {
 
 /// Returns an upper bound of the memory in bytes that `body` takes when it is decoded.
 pub(crate) fn memory_bound(is_json: bool, body: &[u8]) -> usize {
-    /// The memory that a byte of the other formats can take: an empty message of two bytes is a map.
-    const MEMORY_PER_BYTE: usize = 340;
-    let bound = match is_json {
-        true => memory_of_json(body),
-        false => body.len() * MEMORY_PER_BYTE,
+    /// The memory that a byte of the other formats can take: an empty message of two bytes is a map. Its JSON takes less
+    /// than 20 bytes.
+    const MEMORY_PER_BYTE: usize = 360;
+    let (bound, text_max) = match is_json {
+        true => (memory_of_json(body), 0),
+        false => (body.len() * MEMORY_PER_BYTE, PROTOBUF_JSON_BYTES_MAX),
     };
-    bound.min(OBJECT_BYTES_MAX + body.len())
+    bound.min(OBJECT_BYTES_MAX + text_max + body.len())
 }
 
 /// Parses a JSON patch; the registry limits its length.

@@ -9,12 +9,16 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::HttpError;
+use watchet_api::{MemoryReservation, MemoryUse, ServerMemory};
 use watchet_schema::OBJECT_BYTES_MAX;
 
 /// The estimated memory in bytes that the decoded bodies of all requests may take together, with the objects that they
 /// change. Defaults, validation and managed fields
 /// take up to three times as much.
 const DECODED_TOTAL_BYTES_MAX: usize = 64 << 20;
+
+/// With a memory limit, the decoded bodies take at most this part of it, unless a single one is larger.
+const DECODED_DIVISOR: usize = 16;
 
 /// A request whose body and object take more memory than this in bytes is processed on threads for blocking work. Smaller
 /// ones take less time than an async worker may be occupied.
@@ -39,17 +43,27 @@ const _: () = assert!(OBJECT_BYTES_MAX <= DECODED_TOTAL_BYTES_MAX);
 #[derive(Debug)]
 pub(crate) struct BodyLimits {
     receiving: Arc<Receiving>,
-    memory: Arc<Semaphore>,
+    /// The permits for decoded bodies, and how many there are.
+    decoded: Arc<Semaphore>,
+    decoded_max: usize,
+    memory: Arc<ServerMemory>,
     /// Half of the processors, at least one: the permits of work on large bodies.
     pub(crate) processors: Arc<Semaphore>,
 }
 
 impl BodyLimits {
-    pub(crate) fn new() -> Self {
+    /// Creates the limits of a server with this memory.
+    pub(crate) fn new(memory: &Arc<ServerMemory>) -> Self {
+        let decoded = memory
+            .limit()
+            .map_or(usize::MAX, |limit| limit / DECODED_DIVISOR);
+        let decoded_max = decoded.min(DECODED_TOTAL_BYTES_MAX) / PERMIT_BYTES;
         let processors = available_parallelism().map_or(1, |count| count.get() / 2);
         Self {
             receiving: Arc::default(),
-            memory: Arc::new(Semaphore::new(DECODED_TOTAL_BYTES_MAX / PERMIT_BYTES)),
+            decoded: Arc::new(Semaphore::new(decoded_max)),
+            decoded_max,
+            memory: Arc::clone(memory),
             processors: Arc::new(Semaphore::new(processors.max(1))),
         }
     }
@@ -57,7 +71,7 @@ impl BodyLimits {
     /// Counts a body of `user` that begins to arrive, until the result is dropped.
     ///
     /// # Errors
-    /// 429 if too many bodies of this user are incomplete.
+    /// 429 if too many bodies of this user are incomplete, or memory is scarce.
     pub(crate) fn receive(&self, user: &str) -> Result<ReceivedBody, HttpError> {
         let mut users = self.receiving.0.lock();
         let load = users.entry(user.to_owned()).or_default();
@@ -70,16 +84,30 @@ impl BodyLimits {
             user: user.to_owned(),
             bytes: 0,
             is_large: false,
+            memory: self.memory.reserve(MemoryUse::Write, 0, false)?,
         })
     }
 
     /// Waits until `bytes` of memory are available for a decoded body; the limit counts if `bytes` is more.
-    pub(crate) async fn memory(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let permits = bytes.min(DECODED_TOTAL_BYTES_MAX) / PERMIT_BYTES;
+    ///
+    /// # Errors
+    /// 429 if memory is scarce.
+    pub(crate) async fn decoded(&self, bytes: usize) -> Result<DecodedPermit, HttpError> {
+        let permits = (bytes / PERMIT_BYTES).min(self.decoded_max);
         let permits = u32::try_from(permits).expect("the limit has fewer units");
-        let permit = Arc::clone(&self.memory).acquire_many_owned(permits).await;
-        permit.expect("the semaphore is never closed")
+        let permit = Arc::clone(&self.decoded).acquire_many_owned(permits).await;
+        Ok(DecodedPermit {
+            _permit: permit.expect("the semaphore is never closed"),
+            _memory: self.memory.reserve(MemoryUse::Write, bytes, false)?,
+        })
     }
+}
+
+/// The memory of a decoded body, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct DecodedPermit {
+    _permit: OwnedSemaphorePermit,
+    _memory: MemoryReservation,
 }
 
 /// The incomplete bodies by user.
@@ -101,14 +129,16 @@ pub(crate) struct ReceivedBody {
     user: String,
     bytes: usize,
     is_large: bool,
+    memory: MemoryReservation,
 }
 
 impl ReceivedBody {
     /// Counts `bytes` that have arrived.
     ///
     /// # Errors
-    /// 429 if the total size of the incomplete bodies of the user is too large.
+    /// 429 if the total size of the incomplete bodies of the user is too large, or memory is scarce.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), HttpError> {
+        self.memory.grow(bytes)?;
         let mut users = self.receiving.0.lock();
         let load = users.entry(self.user.clone()).or_default();
         if load.bytes + bytes > RECEIVING_BYTES_MAX {
@@ -155,7 +185,7 @@ mod tests {
 
     #[test]
     fn incomplete_bodies_are_limited_by_user() {
-        let limits = BodyLimits::new();
+        let limits = BodyLimits::new(&Arc::default());
         let mut bodies: Vec<_> = (0..RECEIVING_MAX)
             .map(|_| limits.receive("ann").unwrap())
             .collect();
@@ -179,5 +209,37 @@ mod tests {
         assert!(matches!(refused, Err(HttpError::TooManyBodies)));
         drop((bodies, other));
         assert!(limits.receiving.0.lock().is_empty());
+    }
+
+    /// Bodies within all other limits took more memory than the server has.
+    #[tokio::test]
+    async fn large_bodies_are_refused_when_memory_is_scarce() {
+        const LIMIT: usize = 128 << 20;
+        let memory = ServerMemory::new(Some(LIMIT));
+        let limits = BodyLimits::new(&memory);
+        memory.record(LIMIT / 100 * 91);
+        let mut body = limits.receive("ann").unwrap();
+        body.add(3 << 20).unwrap();
+        let refused = limits.decoded(4 << 20).await.unwrap_err().status();
+        assert_eq!((refused.code, &*refused.reason), (429, "TooManyRequests"));
+        let mut other = limits.receive("bob").unwrap();
+        other.add(64 << 10).unwrap();
+        let refused = other.add(3 << 20);
+        assert!(matches!(refused, Err(HttpError::MemoryPressure(_))));
+        drop((body, other));
+        limits.decoded(3 << 20).await.unwrap();
+        assert_eq!(memory.stats().reserved, 0);
+    }
+
+    /// One at a time, if each takes more than the limit of all.
+    #[tokio::test]
+    async fn few_bodies_are_decoded_together_if_the_memory_limit_is_low() {
+        let limits = BodyLimits::new(&ServerMemory::new(Some(64 << 20)));
+        let first = limits.decoded(5 << 20).await.unwrap();
+        let mut second = Box::pin(limits.decoded(1 << 20));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(Future::poll(second.as_mut(), &mut cx).is_pending());
+        drop(first);
+        second.await.unwrap();
     }
 }

@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::request::body_limits::{DecodedPermit, ReceivedBody};
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
-
-use crate::request::body_limits::ReceivedBody;
 
 /// The body of a request, an extension of requests that are audited.
 #[derive(Debug, Clone, Default)]
@@ -39,14 +37,14 @@ impl ReceivedRequest {
 #[derive(Debug)]
 pub(crate) struct LargeBodyPermits {
     _received: ReceivedBody,
-    _memory: OwnedSemaphorePermit,
+    _decoded: DecodedPermit,
 }
 
 impl LargeBodyPermits {
-    pub(crate) fn new(received: ReceivedBody, memory: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(received: ReceivedBody, decoded: DecodedPermit) -> Self {
         Self {
             _received: received,
-            _memory: memory,
+            _decoded: decoded,
         }
     }
 }

@@ -11,6 +11,7 @@ use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::HttpError;
 use crate::in_flight::{Flow, InFlightPermit};
@@ -28,6 +29,10 @@ const BODY_BYTES_PREALLOCATED_MAX: u64 = 16 << 10;
 
 /// How long a body may pause.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// How long the rest of a body may take when the server begins to shut down: clients that are sending it need no longer,
+/// and others must not delay the shutdown.
+const REST_AT_SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 
 /// The body of a request, read on first use and retained, because a write may be evaluated more
 /// than once.
@@ -100,12 +105,18 @@ impl RequestBody {
     ///
     /// # Errors
     /// 413 if the body is too large, 429 if too many writes are in flight or too many bodies of the user incomplete, 408
-    /// if the body stops, 400 if it ends early.
+    /// if the body stops, 400 if it ends early, 429 if memory is scarce, or the server shuts down and the body remains incomplete.
     pub(crate) async fn read(&self, state: &HttpState) -> Result<Bytes, HttpError> {
         let reading = self.read.get_or_try_init(|| async {
             let body = self.unread.lock().take().unwrap_or_default();
             let mut received = state.body_limits.receive(&self.user)?;
-            let bytes = receive(body, &mut received).await?;
+            let stop = state.config.connections.token();
+            // A body that is complete at the limit counts.
+            let bytes = tokio::select! {
+                biased;
+                bytes = receive(body, &mut received) => bytes?,
+                () = rest_at_shutdown(&stop) => return Err(HttpError::ShuttingDown),
+            };
             if let Some(audited) = &self.audited {
                 audited.set(&bytes);
             }
@@ -117,7 +128,7 @@ impl RequestBody {
             let memory = self.present_bytes + memory_bound(self.is_json, &bytes);
             if memory >= LARGE_BYTES_MIN {
                 received.set_large()?;
-                let memory = state.body_limits.memory(memory).await;
+                let memory = state.body_limits.decoded(memory).await?;
                 let permits = Arc::new(LargeBodyPermits::new(received, memory));
                 if let Some(audited) = &self.audited {
                     audited.hold(&permits);
@@ -131,6 +142,12 @@ impl RequestBody {
         });
         reading.await.cloned()
     }
+}
+
+/// Returns when the server has been shutting down for as long as the rest of a body may take.
+async fn rest_at_shutdown(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(REST_AT_SHUTDOWN_MAX).await;
 }
 
 /// Receives all of `body` up to the limit.
@@ -170,7 +187,7 @@ mod tests {
     use crate::request::body_limits::BodyLimits;
 
     async fn read(body: Body) -> Result<Bytes, HttpError> {
-        let mut received = BodyLimits::new().receive("ann").unwrap();
+        let mut received = BodyLimits::new(&Arc::default()).receive("ann").unwrap();
         receive(body, &mut received).await
     }
 

@@ -15,13 +15,13 @@ use tokio::sync::Semaphore;
 use super::attributes::{
     ObjectMetadata, ObjectWithMetadata, attributes, reference, request_uri, text,
 };
-use crate::protobuf::Schema;
 use crate::request::body;
 use crate::request::received_request::ReceivedRequest;
 use crate::request::request_info::{ResourceRequest, Verb};
 use watchet_api::{AuditAnnotations, Status, UserInfo};
 use watchet_audit::policy::{AuditConfig, Level, Stage};
 use watchet_audit::{Auditor, Delivery, Event, ResponseStatus, TRUNCATED};
+use watchet_protobuf::Schema;
 use watchet_tasks::Tasks;
 
 /// The maximum size of a recorded response in bytes; the event of a larger one has no object and the annotation

@@ -14,8 +14,8 @@ use http_body::{Frame, SizeHint};
 use watchet_registry::ApiError;
 
 use crate::error::HttpError;
-use crate::protobuf::EncodeError;
 use crate::response::indent::Indenter;
+use watchet_protobuf::EncodeError;
 
 /// Bodies up to this size are not compressed, as in kube-apiserver: compression costs more than it
 /// saves.

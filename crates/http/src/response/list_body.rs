@@ -9,12 +9,12 @@ use serde_json::Value;
 use watchet_api::{Object, ShardSelector};
 use watchet_registry::ObjectList;
 
-use crate::protobuf::list_tail;
 use crate::request::accept::Form;
 use crate::response::chunks::{ChunkError, ChunkSource};
 use crate::response::protobuf_renderer::ProtobufRenderer;
 use crate::response::render::Renderer;
 use crate::response::yaml::yaml;
+use watchet_protobuf::list_tail;
 
 /// A chunk is sent when it has this many bytes: enough to make writes cheap. A list in flight holds
 /// two or three chunks (`chunks` looks ahead), and the number of lists is limited by the in-flight

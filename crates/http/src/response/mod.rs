@@ -12,6 +12,7 @@ pub(crate) mod ordered;
 pub(crate) mod protobuf_renderer;
 pub(crate) mod render;
 pub(crate) mod send_deadline;
+pub(crate) mod slow_readers;
 pub(crate) mod status;
 pub(crate) mod warning;
 pub(crate) mod watch_body;

@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 
 use watchet_api::{EncodedObject, EventType, Object};
 
-use crate::protobuf::{EncodeError, Encoder};
-use crate::protobuf::{frame_of_body, item_len, metadata_field, write_item_head};
 use crate::request::accept::Form;
 use crate::response::chunks::ChunkError;
 use crate::response::render::Renderer;
+use watchet_protobuf::{EncodeError, Encoder};
+use watchet_protobuf::{frame_of_body, item_len, metadata_field, write_item_head};
 
 /// Renders objects as [`Renderer`] does, in protobuf.
 #[derive(Debug, Clone, Copy)]

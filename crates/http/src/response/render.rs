@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use watchet_api::{Object, ResourceVersion};
-use watchet_registry::{Registry, Resource};
+use watchet_registry::{PrintedFields, Registry, Resource};
 
-use crate::protobuf::{Encoder, Schema};
 use crate::request::accept::{Form, IncludeObject};
 use crate::response::chunks::ChunkError;
+use watchet_protobuf::{Encoder, Schema};
 
 /// The group and version of Tables and PartialObjectMetadata.
 const META_V1: &str = "meta.k8s.io/v1";
@@ -29,6 +28,8 @@ pub(crate) struct Renderer {
     converter: Option<Arc<Registry>>,
     /// Set if the output is protobuf.
     protobuf: Option<Encoder>,
+    /// The fields that the cells are printed from; `None` if the form is no Table.
+    printed_fields: Option<Arc<PrintedFields>>,
 }
 
 /// Deserializes only the metadata of an object, verbatim.
@@ -42,11 +43,14 @@ impl Renderer {
     /// Creates a renderer of `resource` in `form`.
     pub(crate) fn new(registry: &Arc<Registry>, resource: Arc<Resource>, form: Form) -> Self {
         let converter = registry.converts(&resource).then(|| registry.clone());
+        let is_table = matches!(form, Form::Table(_));
+        let printed_fields = is_table.then(|| Arc::new(resource.strategy.printed_fields()));
         Self {
             resource,
             form,
             converter,
             protobuf: None,
+            printed_fields,
         }
     }
 
@@ -72,6 +76,7 @@ impl Renderer {
             form,
             converter: None,
             protobuf: None,
+            printed_fields: None,
         }
     }
 
@@ -214,13 +219,10 @@ impl Renderer {
         include: IncludeObject,
         out: &mut BytesMut,
     ) -> Result<(), serde_json::Error> {
-        // No cell of a built-in resource is printed from the managed fields, which are about half of an object.
-        let omitted: &[_] = match self.resource.is_builtin() {
-            true => &["metadata", "managedFields"],
-            false => &[],
+        let value = match &self.printed_fields {
+            Some(fields) => fields.decode(body)?,
+            None => serde_json::from_slice(body)?,
         };
-        let mut reader = serde_json::Deserializer::from_slice(body);
-        let value = Without(omitted).deserialize(&mut reader)?;
         let cells = self.resource.table_cells(&value, jiff::Timestamp::now());
         out.put_slice(br#"{"cells":"#);
         out.put_slice(Value::Array(cells).to_string().as_bytes());
@@ -274,41 +276,6 @@ fn table_metadata(at: ResourceVersion) -> String {
 fn metadata_of(body: &[u8]) -> Result<&[u8], serde_json::Error> {
     let object: WithMetadata<'_> = serde_json::from_slice(body)?;
     Ok(object.metadata.get().as_bytes())
-}
-
-/// Deserializes an object without the member at this path.
-struct Without<'p>(&'p [&'static str]);
-
-impl<'de> DeserializeSeed<'de> for Without<'_> {
-    type Value = Value;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        reader.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Without<'_> {
-    type Value = Value;
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        while let Some(name) = members.next_key::<String>()? {
-            let value = match self.0 {
-                [omitted] if name == *omitted => {
-                    members.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-                [parent, rest @ ..] if name == *parent => members.next_value_seed(Without(rest))?,
-                _ => members.next_value()?,
-            };
-            object.insert(name, value);
-        }
-        Ok(Value::Object(object))
-    }
 }
 
 /// Appends a PartialObjectMetadata with this JSON of `metadata`.

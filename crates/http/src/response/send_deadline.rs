@@ -11,6 +11,8 @@ pub struct SendDeadline {
     pub deadline: Instant,
     /// The token whose cancellation ends a watch: the client must receive the rest soon after that.
     pub end: Option<CancellationToken>,
+    /// The token whose cancellation aborts the response.
+    pub abort: Option<CancellationToken>,
 }
 
 impl From<Instant> for SendDeadline {
@@ -18,6 +20,7 @@ impl From<Instant> for SendDeadline {
         Self {
             deadline,
             end: None,
+            abort: None,
         }
     }
 }

@@ -7,13 +7,13 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use axum::response::Response;
 
-use crate::protobuf::{Encoder, Schema};
 use crate::request::accept::Media;
 use crate::response::chunks::ChunkError;
 use crate::response::document::{json_response, pretty_response};
 use crate::response::headers::{audit_id, set_common_headers, set_header};
 use crate::response::yaml::yaml;
 use watchet_api::Status;
+use watchet_protobuf::{Encoder, Schema};
 
 /// Returns the response of a layer above the router that rejects a request with these headers (401,
 /// 403).

@@ -13,17 +13,22 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::SinkExt as _;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use watchet_tasks::Tasks;
 
 use crate::error::HttpError;
 use crate::request::accept::Media;
+use crate::response::send_deadline::SendDeadline;
+use crate::response::slow_readers::TrackedReader;
 use crate::response::watch_body::{WRITE_BYTES_MAX, WatchFrames, WatchSource};
 
 /// The maximum size of a message from the client, in bytes. Its content is ignored.
 const RECEIVED_BYTES_MAX: usize = 4 << 10;
+
+/// The size of the buffers of a WebSocket in bytes. The default is 128 KiB each, which every watch would take.
+const BUFFER_BYTES: usize = 4 << 10;
 
 /// The size of the length prefix of a protobuf frame, which a WebSocket message does not need.
 const LENGTH_BYTES: usize = 4;
@@ -69,19 +74,23 @@ impl WatchUpgrade {
                 return Err(HttpError::BadRequest(message));
             }
         }
-        Ok(Self(upgrade.max_message_size(RECEIVED_BYTES_MAX)))
+        let upgrade = upgrade
+            .max_message_size(RECEIVED_BYTES_MAX)
+            .read_buffer_size(BUFFER_BYTES)
+            .write_buffer_size(BUFFER_BYTES);
+        Ok(Self(upgrade))
     }
 
     /// Returns the response that opens the WebSocket and spawns a task in `tasks` that sends
-    /// `frames`. The connection is dropped if the client has not received everything by `deadline`,
-    /// or soon after `ended` is cancelled, which is a child of the token of `tasks`.
+    /// `frames`, and records in `reader` whether the client reads. The connection is dropped if the client has not received
+    /// everything by `deadline`, whose `end` is a child of the token of `tasks`.
     pub(crate) fn open<W: WatchSource>(
         self,
         frames: WatchFrames<W>,
         media: Media,
         tasks: &Tasks,
-        deadline: Instant,
-        ended: CancellationToken,
+        deadline: SendDeadline,
+        reader: TrackedReader,
     ) -> Response<Body> {
         // Passes the socket from axum's upgrade task to the task of the watch.
         let (opened, socket) = tokio::sync::oneshot::channel();
@@ -94,8 +103,9 @@ impl WatchUpgrade {
                     frames,
                     media,
                     stop,
+                    reader,
                 };
-                run_until(feed.run(), deadline, ended).await;
+                run_until(feed.run(), deadline).await;
             }
         });
         let mut response = self.0.on_upgrade(async move |socket| {
@@ -109,16 +119,23 @@ impl WatchUpgrade {
     }
 }
 
-/// Runs `feed` until `deadline`, or until shortly after `ended` is cancelled.
-async fn run_until(feed: impl Future<Output = ()>, deadline: Instant, ended: CancellationToken) {
+/// Runs `feed` until its deadline, until shortly after its end, or until it is aborted.
+async fn run_until(feed: impl Future<Output = ()>, deadline: SendDeadline) {
+    let SendDeadline {
+        deadline,
+        end,
+        abort,
+    } = deadline;
+    let (end, abort) = (end.unwrap_or_default(), abort.unwrap_or_default());
     let stopped = async {
-        ended.cancelled().await;
+        end.cancelled().await;
         tokio::time::sleep(CLOSE_TIMEOUT).await;
     };
     // The feed is polled first, so that it completes if it can.
     let in_time = tokio::select! {
         biased;
         fed = timeout_at(deadline, feed) => fed.is_ok(),
+        () = abort.cancelled() => false,
         () = stopped => false,
     };
     if !in_time {
@@ -132,6 +149,7 @@ struct Feed<W> {
     frames: WatchFrames<W>,
     media: Media,
     stop: CancellationToken,
+    reader: TrackedReader,
 }
 
 /// Which side ended the WebSocket.
@@ -189,12 +207,16 @@ impl<W: WatchSource> Feed<W> {
                         continue;
                     }
                 },
-                frame = self.frames.next() => frame,
+                frame = async {
+                    self.reader.memory_wait().await;
+                    self.frames.next().await
+                } => frame,
             };
             let Some(frame) = frame else {
                 return Ok(End::Watch);
             };
             let mut written = frame.len();
+            self.reader.set_unread(written);
             self.socket.feed(self.message(frame)?).await?;
             // All available frames go into one write, as in a body.
             while written < WRITE_BYTES_MAX
@@ -203,7 +225,9 @@ impl<W: WatchSource> Feed<W> {
                 written += frame.len();
                 self.socket.feed(self.message(frame)?).await?;
             }
+            self.reader.set_unread(written);
             self.socket.flush().await?;
+            self.reader.set_read();
         }
     }
 

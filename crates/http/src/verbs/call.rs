@@ -27,7 +27,10 @@ use crate::response::render::Renderer;
 use crate::response::status::status_response;
 use crate::state::HttpState;
 use crate::verbs::verb_check::check_verb;
-use watchet_api::{DeleteOptions, Status, UserInfo, Warnings, WriteOptions};
+use watchet_api::{
+    DeleteOptions, MemoryReservation, MemoryUse, SYSTEM_MASTERS, Status, UserInfo, Warnings,
+    WriteOptions,
+};
 use watchet_flowcontrol::{Classification, Work};
 use watchet_registry::{ObjectLocation, Registry, Resource, Subresource, Target};
 use watchet_schema::memory_of_json;
@@ -262,6 +265,54 @@ impl Call {
             }
             _ => cached.objects,
         })
+    }
+
+    /// Reserves the memory of a list or of the start of a watch; `None` for other requests. Those of administrators and of the
+    /// exempt priority level always get it.
+    ///
+    /// # Errors
+    /// 429 if the server has too little memory.
+    pub(crate) fn reserve_memory(&self) -> Result<Option<MemoryReservation>, HttpError> {
+        let request = match self.verb {
+            Verb::List => MemoryUse::List,
+            Verb::Watch => MemoryUse::Watch,
+            _ => return Ok(None),
+        };
+        let extensions = &self.parts.extensions;
+        let classification = extensions.get::<Classification>();
+        let user = extensions.get::<Arc<UserInfo>>();
+        let is_exempt = classification.is_some_and(Classification::is_exempt)
+            || user.is_some_and(|user| user.groups.iter().any(|group| group == SYSTEM_MASTERS));
+        let bytes = self.response_bytes(request);
+        Ok(Some(
+            self.state
+                .config
+                .memory
+                .reserve(request, bytes, is_exempt)?,
+        ))
+    }
+
+    /// Estimates the memory in bytes of a list or watch: its buffers, which the objects may not fill, and a reference to each object.
+    fn response_bytes(&self, request: MemoryUse) -> usize {
+        /// The pieces of a response that are in memory at the same time, and the buffers of the connection.
+        const BUFFER_BYTES: usize = 512 << 10;
+        const REFERENCE_BYTES: usize = 64;
+        let Some(cached) = self.registry().cache_size(&self.resource) else {
+            return BUFFER_BYTES;
+        };
+        let limit = self.query.get("limit").and_then(|limit| limit.parse().ok());
+        let objects = match (request, limit) {
+            _ if self.name.is_some() => 1,
+            (MemoryUse::List, Some(limit @ 1..)) => cached.objects.min(limit),
+            _ => cached.objects,
+        };
+        let mean = cached.objects_bytes / cached.objects.max(1);
+        let buffers = match request {
+            MemoryUse::List => BUFFER_BYTES.min(2 * mean * objects),
+            // It is open for long and may have many events.
+            MemoryUse::Watch | MemoryUse::Write => BUFFER_BYTES,
+        };
+        buffers + objects * REFERENCE_BYTES
     }
 
     /// Returns the estimated memory in bytes of the object that a write changes, if it is large and in a cache.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::Response;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::HttpError;
 use crate::request::accept::ResponseKind;
@@ -66,15 +67,20 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
         _counted: counted,
     };
     let frames = WatchFrames::new(watch, FrameEncoder::new(renderer, meter));
-    if let Some(socket) = socket {
-        return Ok(socket.open(frames, negotiated.media, tasks, deadline, ended));
-    }
-    let content_type = negotiated.media.watch_content_type();
-    let mut response = response(StatusCode::OK, content_type, watch_body(frames, gzip));
-    response.extensions_mut().insert(SendDeadline {
+    let (abort, config) = (CancellationToken::new(), &call.state.config);
+    let reader = config.slow_readers.add(abort.clone(), &config.memory);
+    let deadline = SendDeadline {
         deadline,
         end: Some(ended),
-    });
+        abort: Some(abort),
+    };
+    if let Some(socket) = socket {
+        return Ok(socket.open(frames, negotiated.media, tasks, deadline, reader));
+    }
+    let content_type = negotiated.media.watch_content_type();
+    let response = response(StatusCode::OK, content_type, watch_body(frames, gzip));
+    let mut response = response.map(|body| reader.track(body));
+    response.extensions_mut().insert(deadline);
     if gzip {
         mark_gzip(&mut response);
     }

@@ -1,7 +1,7 @@
 //! Ends an open watch when its client loses access: a role or binding that allowed it is removed, or the certificate or
 //! token of the client expires or is revoked. kube-apiserver checks access only when a watch starts.
 //!
-//! Watches with the same requirements share a [`Grant`], so that a change of the roles costs one decision per client
+//! Watches with the same requirements share a [`WatchGrant`], so that a change of the roles costs one decision per client
 //! and resource, however many watches are open.
 
 use std::collections::HashMap;
@@ -78,14 +78,14 @@ impl Requirements {
 
 /// The access of all open watches with the same requirements.
 #[derive(Debug)]
-struct Grant {
+struct WatchGrant {
     requirements: Arc<Requirements>,
     /// The status for the client, set before `ended` is cancelled.
     denial: OnceLock<Box<Status>>,
     ended: CancellationToken,
 }
 
-impl Grant {
+impl WatchGrant {
     fn end(&self, status: Box<Status>) {
         let request = &self.requirements.request;
         tracing::info!(
@@ -105,7 +105,7 @@ impl Grant {
 /// The access of one open watch.
 #[derive(Debug)]
 pub(crate) struct WatchAccess {
-    grant: Arc<Grant>,
+    grant: Arc<WatchGrant>,
     monitor: Arc<WatchAccessMonitor>,
 }
 
@@ -129,7 +129,7 @@ impl Drop for WatchAccess {
 
 /// The grants and the requirements that a round checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Checks {
+enum CheckScope {
     /// All requirements of all grants.
     All,
     /// The credentials of the grants that have one.
@@ -138,8 +138,8 @@ enum Checks {
 
 /// A grant and the number of watches that share it.
 #[derive(Debug)]
-struct Shared {
-    grant: Arc<Grant>,
+struct SharedGrant {
+    grant: Arc<WatchGrant>,
     watches: usize,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct WatchAccessMonitor {
     authorizer: Arc<dyn Authorizer>,
     /// The task group of the watches.
     tasks: Tasks,
-    grants: Mutex<HashMap<Arc<Requirements>, Shared>>,
+    grants: Mutex<HashMap<Arc<Requirements>, SharedGrant>>,
     /// Notified when decisions may have changed; set when the task is started.
     changed: OnceLock<Arc<Notify>>,
 }
@@ -177,7 +177,7 @@ impl WatchAccessMonitor {
         let (access, is_new) = self.join(requirements);
         // Access may have changed after the authorization and before the monitor had the watch.
         if is_new {
-            self.check(&access.grant, Checks::All).await;
+            self.check(&access.grant, CheckScope::All).await;
         }
         match access.denial() {
             Some(denial) => Err(HttpError::Denied(Box::new(denial.clone()))),
@@ -210,12 +210,12 @@ impl WatchAccessMonitor {
                 (Arc::clone(&shared.grant), false)
             }
             Entry::Vacant(vacant) => {
-                let grant = Arc::new(Grant {
+                let grant = Arc::new(WatchGrant {
                     requirements: Arc::clone(vacant.key()),
                     denial: OnceLock::new(),
                     ended: self.tasks.token().child_token(),
                 });
-                vacant.insert(Shared {
+                vacant.insert(SharedGrant {
                     grant: Arc::clone(&grant),
                     watches: 1,
                 });
@@ -227,7 +227,7 @@ impl WatchAccessMonitor {
     }
 
     /// Removes a watch of `grant`.
-    fn leave(&self, grant: &Arc<Grant>) {
+    fn leave(&self, grant: &Arc<WatchGrant>) {
         let mut grants = self.grants.lock();
         // A new grant may have replaced this one after it had ended.
         if let Some(shared) = grants.get_mut(&grant.requirements)
@@ -248,7 +248,7 @@ impl WatchAccessMonitor {
     async fn check_changes(&self, changed: &Notify) {
         loop {
             changed.notified().await;
-            self.check_all(Checks::All).await;
+            self.check_all(CheckScope::All).await;
         }
     }
 
@@ -257,18 +257,18 @@ impl WatchAccessMonitor {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.check_all(Checks::Credentials).await;
+            self.check_all(CheckScope::Credentials).await;
         }
     }
 
     /// Checks the grants, and then pauses.
-    async fn check_all(&self, checks: Checks) {
+    async fn check_all(&self, checks: CheckScope) {
         let started = Instant::now();
-        let grants: Vec<Arc<Grant>> = {
+        let grants: Vec<Arc<WatchGrant>> = {
             let grants = self.grants.lock();
             let grants = grants.values().map(|shared| &shared.grant);
-            let has_check = |grant: &&Arc<Grant>| {
-                checks == Checks::All || grant.requirements.credential.is_some()
+            let has_check = |grant: &&Arc<WatchGrant>| {
+                checks == CheckScope::All || grant.requirements.credential.is_some()
             };
             grants.filter(has_check).cloned().collect()
         };
@@ -284,11 +284,11 @@ impl WatchAccessMonitor {
     }
 
     /// Ends `grant` if a requirement no longer holds.
-    async fn check(&self, grant: &Arc<Grant>, checks: Checks) {
+    async fn check(&self, grant: &Arc<WatchGrant>, checks: CheckScope) {
         let requirements = &grant.requirements;
         let checked = match checks {
-            Checks::All => requirements.check(&*self.authorizer).await,
-            Checks::Credentials => requirements.check_credential().await,
+            CheckScope::All => requirements.check(&*self.authorizer).await,
+            CheckScope::Credentials => requirements.check_credential().await,
         };
         if let Err(status) = checked {
             // A watch that starts now must not share the ended grant.
@@ -297,7 +297,7 @@ impl WatchAccessMonitor {
         }
     }
 
-    fn remove(&self, grant: &Arc<Grant>) {
+    fn remove(&self, grant: &Arc<WatchGrant>) {
         let mut grants = self.grants.lock();
         if let Some(shared) = grants.get(&grant.requirements)
             && Arc::ptr_eq(&shared.grant, grant)

@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::backoff::RESET_AFTER;
 use super::{Backoff, ChangeBatch, ListerWatcher, SourceError};
 use watchet_api::ResourceVersion;
+#[cfg(feature = "planted-bugs")]
+use watchet_api::planted_bug::{PlantedBug, is_planted};
 
 /// A watch that ends sooner than this without a change counts as a failure, so that a source that
 /// closes watches immediately is not called in a tight loop (client-go's "very short watch").
@@ -128,10 +130,12 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
                 step = self.step(state) => step,
             };
             state = next;
+            // The two ends of the pause are equivalent.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
+                () = self.source.recovered() => {}
             }
         }
     }
@@ -193,6 +197,11 @@ impl<L: ListerWatcher, S: ReflectorStore<Object = L::Object>> Reflector<L, S> {
         self.store.watching().await;
         while let Some(batch) = stream.next().await {
             match batch {
+                // The assertion of the first version, which ended the task.
+                #[cfg(feature = "planted-bugs")]
+                Ok(batch) if batch.at < reached && is_planted(PlantedBug::ProgressBeforeStart) => {
+                    panic!("the source went back from {reached} to {}", batch.at)
+                }
                 Ok(batch) if batch.at < reached => {
                     let detail = format!("the source went back to {}", batch.at);
                     return (

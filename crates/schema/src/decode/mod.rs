@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 pub use self::memory_budget::{
@@ -389,6 +390,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
             return Ok(Value::Null);
         }
         let mut map = Map::new();
+        let mut has_nulls = false;
         while let Some(name) = members.next_key::<String>()? {
             let (of, owner, step) = match shape {
                 Shape::Object { fields, open, .. } => match fields.get(&name) {
@@ -412,18 +414,31 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
                 step,
             };
             let mut value = members.next_value_seed(self.inner(of, owner, &path))?;
-            if map.contains_key(&name) {
-                self.mistake("duplicate", step);
-            }
             if self.typed && of.is_some_and(|of| of.is_omitted(&value)) {
                 value = Value::Null;
             }
+            has_nulls |= value.is_null();
             let counted = self.memory.count_member(&name, map.is_empty());
             counted.map_err(serde::de::Error::custom)?;
-            map.insert(name, value);
+            let is_field = matches!(step, Step::Field(_));
+            match map.entry(name) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                }
+                Entry::Occupied(mut entry) => {
+                    let name = entry.key().as_str();
+                    let step = if is_field {
+                        Step::Field(name)
+                    } else {
+                        Step::Key(name)
+                    };
+                    self.mistake("duplicate", step);
+                    entry.insert(value);
+                }
+            }
         }
         // Null means unset; Go's types cannot distinguish the two.
-        if self.typed && matches!(shape, Shape::Object { .. }) {
+        if has_nulls && self.typed && matches!(shape, Shape::Object { .. }) {
             map.retain(|_, value| !value.is_null());
         }
         Ok(Value::Object(map))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use super::field_set::FieldSet;
 use super::path_element::Malformed;
@@ -105,7 +105,7 @@ impl Fields {
 
     fn is_empty(&self) -> bool {
         match self {
-            Self::Wire(wire) => wire.as_object().is_none_or(serde_json::Map::is_empty),
+            Self::Wire(wire) => wire.as_object().is_none_or(Map::is_empty),
             Self::Read(set) => set.is_empty(),
         }
     }
@@ -146,7 +146,7 @@ impl Entry {
     /// Returns an error for an entry that upstream rejects as well.
     fn parse(mut entry: Value, at: usize) -> Result<Self, Malformed> {
         let fields = match entry.get_mut("fieldsV1").map(Value::take) {
-            None | Some(Value::Null) => Value::Object(serde_json::Map::new()),
+            None | Some(Value::Null) => Value::Object(Map::new()),
             Some(fields @ Value::Object(_)) => fields,
             Some(other) => return Err(Malformed(format!("fieldsV1 is no object: {other}"))),
         };
@@ -196,24 +196,25 @@ impl Entry {
     }
 
     fn into_wire(self) -> Value {
-        let mut entry = json!({
-            "apiVersion": self.api_version,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": self.fields.into_wire(),
-            "operation": self.manager.operation.as_str(),
-        });
+        // Not by `json!`, which would copy the field set.
+        let mut entry = Map::new();
+        let mut set = |name: &str, value: Value| drop(entry.insert(name.to_owned(), value));
+        set("apiVersion", self.api_version.into());
+        set("fieldsType", "FieldsV1".into());
+        set("fieldsV1", self.fields.into_wire());
+        set("operation", self.manager.operation.as_str().into());
         if !self.manager.name.is_empty() {
-            entry["manager"] = self.manager.name.into();
+            set("manager", self.manager.name.into());
         }
         if !self.manager.subresource.is_empty() {
-            entry["subresource"] = self.manager.subresource.into();
+            set("subresource", self.manager.subresource.into());
         }
         if let Some(time) = self.time {
             // Kubernetes encodes whole seconds.
             let time = Timestamp::from_second(time.as_second()).unwrap_or(time);
-            entry["time"] = time.to_string().into();
+            set("time", time.to_string().into());
         }
-        entry
+        Value::Object(entry)
     }
 }
 

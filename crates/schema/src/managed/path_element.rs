@@ -18,7 +18,7 @@ pub(super) struct Malformed(pub(super) String);
 impl PathElement {
     /// Returns the element of a field or map key.
     pub(super) fn field(name: &str) -> Self {
-        Self(format!("f:{name}").into())
+        Self(["f:", name].concat().into())
     }
 
     /// Returns the element of a list item by its keys. The names must be sorted.

@@ -197,17 +197,15 @@ impl Quantity {
     /// Rounds up to an integer.
     #[must_use]
     pub fn rounded_up(self) -> Self {
-        match (self.is_whole(), self.nanos()) {
-            (false, Some(nanos)) => {
-                let units = -(-nanos).div_euclid(10_i128.pow(9));
-                Self {
-                    negative: units < 0,
-                    amount: Amount::rounded(units.unsigned_abs().to_string(), 0),
-                    format: self.format,
-                    text: None,
-                }
-            }
-            _ => self,
+        if self.is_whole() {
+            return self;
+        }
+        let amount = self.amount.cut_at(0, !self.negative);
+        Self {
+            negative: self.negative && !amount.is_zero(),
+            amount,
+            format: self.format,
+            text: None,
         }
     }
 
@@ -246,20 +244,28 @@ fn unit(suffix: &str) -> Result<Unit, QuantityError> {
 
 impl Amount {
     /// Returns digits times a power of ten, rounded up to 10^-9.
-    fn rounded(mut digits: String, power: i64) -> Self {
+    fn rounded(digits: String, power: i64) -> Self {
+        Self { digits, power }.cut_at(NANO, true)
+    }
+
+    /// Returns the amount as a multiple of 10^`finest`, without zeros at its ends. What is cut rounds the amount up if `is_up`.
+    fn cut_at(self, finest: i64, is_up: bool) -> Self {
+        let Self {
+            mut digits,
+            mut power,
+        } = self;
+        let fine = usize::try_from(finest - power).unwrap_or(0);
+        if fine > 0 {
+            let cut = digits.split_off(digits.len().saturating_sub(fine));
+            power = finest;
+            if is_up && cut.bytes().any(|digit| digit != b'0') {
+                increment(&mut digits);
+            }
+        }
         let start = digits.len() - digits.trim_start_matches('0').len();
         digits.drain(..start);
         if digits.is_empty() {
             return Self { digits, power: 0 };
-        }
-        let fine = usize::try_from(NANO - power).unwrap_or(0);
-        let mut power = power;
-        if fine > 0 {
-            let cut = digits.split_off(digits.len().saturating_sub(fine));
-            power = NANO;
-            if cut.bytes().any(|digit| digit != b'0') {
-                increment(&mut digits);
-            }
         }
         let zeros = digits.len() - digits.trim_end_matches('0').len();
         digits.truncate(digits.len() - zeros);

@@ -7,10 +7,15 @@ use super::deadlines::Deadlines;
 use super::error::Fault;
 use super::layer::{Layer, Position};
 use super::snapshot::Snapshot;
+use super::space::Allowed;
 use super::tables::EXPIRE_KEYS_MAX;
 use super::wal::Frame;
 use crate::{Expect, KeyValue, Outcome, Put, StorageError, StorageEvent};
 use watchet_api::{ResourceVersion, StorageKey};
+
+/// The number of bytes by which a value may grow when the disk is nearly full: for a time of deletion
+/// and its grace period.
+const GROWTH_MAX: usize = 512;
 
 /// Operations in progress.
 pub(super) struct Batch<'a> {
@@ -20,6 +25,7 @@ pub(super) struct Batch<'a> {
     position: Position,
     deadlines: &'a mut Deadlines,
     events: Vec<StorageEvent>,
+    allowed: Allowed,
 }
 
 /// The changes of a batch.
@@ -50,7 +56,13 @@ impl<'a> Batch<'a> {
             deadlines,
             events: Vec::with_capacity(operations),
             snapshot,
+            allowed: Allowed::All,
         }
+    }
+
+    /// Sets what the disk has space for.
+    pub(super) fn allow(&mut self, allowed: Allowed) {
+        self.allowed = allowed;
     }
 
     /// Returns the changes; `None` if there are none.
@@ -80,8 +92,30 @@ impl<'a> Batch<'a> {
             (Expect::At(_), None) => return Ok(Outcome::Refused(None)),
             (Expect::At(_), Some(head)) => return self.refuse(put.key, head),
         }
+        self.check_space(&put, live)?;
         self.write(put.key, Some(put.value), expires_ms, head)
             .map(Outcome::Done)
+    }
+
+    /// Returns an error if the disk has no space for a value. `live` is the head of the present one.
+    fn check_space(&self, put: &Put, live: Option<Head>) -> Result<(), Fault> {
+        let free = match (self.allowed, live) {
+            (Allowed::All, _) => return Ok(()),
+            (Allowed::Small(free), Some(head)) => {
+                let present = self.value_at(&put.key, head.modified)?;
+                if put.value.len() <= present.len() + GROWTH_MAX {
+                    return Ok(());
+                }
+                free
+            }
+            (Allowed::Small(free) | Allowed::Deletions(free), _) => free,
+        };
+        Err(Fault::Storage(StorageError::Failed(format!(
+            "no space is left on the disk of the store ({free} bytes are free), so {} is not written: \
+             free disk space, or delete objects; deletions are accepted, and all writes once there is \
+             space again",
+            put.key
+        ))))
     }
 
     /// Deletes `key` if its last write was at `expect`.

@@ -2,8 +2,10 @@
 //! records, so that the writer does neither.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use tokio::sync::mpsc::WeakSender;
 
@@ -13,6 +15,9 @@ use super::layer::FrozenLayer;
 use super::operation::{Op, WriterStatus};
 use super::tables::Tables;
 use crate::StorageError;
+
+/// The pause before compacted records are deleted, if the disk had no space for that.
+const BLOCKED_PAUSE: Duration = Duration::from_millis(500);
 
 /// What a checkpoint does with the ceiling. See `tables`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +42,16 @@ pub(super) struct Checkpointer {
     jobs: Option<SyncSender<Job>>,
     results: Receiver<Result<(), StorageError>>,
     is_running: bool,
-    thread: Option<JoinHandle<()>>,
+    runner: Runner,
+}
+
+/// What runs the jobs.
+enum Runner {
+    /// A thread; `None` once dropped.
+    Thread(Option<JoinHandle<()>>),
+    /// The writer: a job runs when the writer looks whether it is complete, or later if `random` decides so.
+    #[cfg(feature = "simulation")]
+    Writer(Box<CheckpointThread>, Receiver<Job>, fastrand::Rng),
 }
 
 impl Checkpointer {
@@ -49,14 +63,7 @@ impl Checkpointer {
         queue: WeakSender<Op>,
     ) -> std::io::Result<Self> {
         let (jobs, received) = sync_channel(1);
-        let (done, results) = sync_channel(1);
-        let thread = CheckpointThread {
-            is_collecting: data.is_collecting(),
-            data,
-            status,
-            queue,
-            done,
-        };
+        let (thread, results) = CheckpointThread::new(data, status, queue);
         let thread = Builder::new()
             .name(format!("{name}-checkpoint"))
             .spawn(move || thread.run(&received))?;
@@ -64,8 +71,41 @@ impl Checkpointer {
             jobs: Some(jobs),
             results,
             is_running: false,
-            thread: Some(thread),
+            runner: Runner::Thread(Some(thread)),
         })
+    }
+
+    /// Creates a checkpointer without a thread, whose times are decided by `random`.
+    #[cfg(feature = "simulation")]
+    pub(super) fn without_thread(
+        data: Arc<Data>,
+        status: Arc<WriterStatus>,
+        queue: WeakSender<Op>,
+        random: fastrand::Rng,
+    ) -> Self {
+        let (jobs, received) = sync_channel(1);
+        let (thread, results) = CheckpointThread::new(data, status, queue);
+        Self {
+            jobs: Some(jobs),
+            results,
+            is_running: false,
+            runner: Runner::Writer(Box::new(thread), received, random),
+        }
+    }
+
+    /// Runs the job without a thread, if there is one, and if it `must` complete now or `random` decides so.
+    #[cfg(feature = "simulation")]
+    fn run_inline(&mut self, must: bool) {
+        if let Runner::Writer(thread, jobs, random) = &mut self.runner
+            && self.is_running
+            && (must || random.u8(..4) == 0)
+            && let Ok(job) = jobs.try_recv()
+        {
+            thread.run_job(Some(&job));
+            while thread.is_collecting {
+                thread.run_job(None);
+            }
+        }
     }
 
     /// Begins to write `layer` to the tables. No other job may be running.
@@ -78,6 +118,8 @@ impl Checkpointer {
 
     /// Returns true if a job is running.
     pub(super) fn is_running(&mut self) -> Result<bool, Fault> {
+        #[cfg(feature = "simulation")]
+        self.run_inline(false);
         if self.is_running {
             match self.results.try_recv() {
                 Ok(result) => {
@@ -93,6 +135,8 @@ impl Checkpointer {
 
     /// Waits until no job is running.
     pub(super) fn wait(&mut self) -> Result<(), Fault> {
+        #[cfg(feature = "simulation")]
+        self.run_inline(true);
         if self.is_running {
             self.is_running = false;
             self.results.recv().map_err(|_| ended())??;
@@ -104,11 +148,12 @@ impl Checkpointer {
 impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.jobs = None;
-        if self
-            .thread
-            .take()
-            .is_some_and(|thread| thread.join().is_err())
-        {
+        let thread = match &mut self.runner {
+            Runner::Thread(thread) => thread.take(),
+            #[cfg(feature = "simulation")]
+            Runner::Writer(..) => None,
+        };
+        if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("checkpointer of the store panicked");
         }
     }
@@ -130,9 +175,32 @@ struct CheckpointThread {
 }
 
 impl CheckpointThread {
+    /// Returns the thread's state, and the results of its jobs.
+    fn new(
+        data: Arc<Data>,
+        status: Arc<WriterStatus>,
+        queue: WeakSender<Op>,
+    ) -> (Self, Receiver<Result<(), StorageError>>) {
+        let (done, results) = sync_channel(1);
+        let thread = Self {
+            is_collecting: data.is_collecting(),
+            data,
+            status,
+            queue,
+            done,
+        };
+        (thread, results)
+    }
+
     fn run(mut self, jobs: &Receiver<Job>) {
         loop {
-            let job = if self.is_collecting {
+            let job = if self.is_collecting && self.status.is_blocked.load(Ordering::Relaxed) {
+                match jobs.recv_timeout(BLOCKED_PAUSE) {
+                    Ok(job) => Some(job),
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+            } else if self.is_collecting {
                 match jobs.try_recv() {
                     Ok(job) => Some(job),
                     Err(TryRecvError::Empty) => None,
@@ -145,29 +213,34 @@ impl CheckpointThread {
                     Err(_) => break,
                 }
             };
-            let result = catch_damage(|| {
-                self.data
-                    .write_tables(|tables| transact(tables, job.as_ref(), &self.data))
-            });
-            let result = match result {
-                Ok(is_collecting) => {
-                    self.is_collecting = is_collecting;
-                    Ok(())
-                }
-                Err(fault) => {
-                    self.is_collecting = false;
-                    Err(self.status.fail(fault, self.data.name()))
-                }
-            };
-            if job.is_none() {
-                continue;
+            self.run_job(job.as_ref());
+        }
+    }
+
+    /// Writes the layer of `job`, if any, deletes some compacted records, and sends the result of the job.
+    fn run_job(&mut self, job: Option<&Job>) {
+        let result = catch_damage(|| {
+            self.data
+                .write_tables(|tables| transact(tables, job, &self.data))
+        });
+        let result = match result {
+            Ok(is_collecting) => {
+                self.is_collecting = is_collecting;
+                Ok(())
             }
-            // The writer may have ended.
-            drop(self.done.send(result));
-            if let Some(queue) = self.queue.upgrade() {
-                // If the queue is full, the writer is about to look anyway.
-                drop(queue.try_send(Op::Checkpointed));
+            Err(fault) => {
+                self.is_collecting = false;
+                Err(self.status.fail(fault, self.data.name()))
             }
+        };
+        if job.is_none() {
+            return;
+        }
+        // The writer may have ended.
+        drop(self.done.send(result));
+        if let Some(queue) = self.queue.upgrade() {
+            // If the queue is full, the writer is about to look anyway.
+            drop(queue.try_send(Op::Checkpointed));
         }
     }
 }

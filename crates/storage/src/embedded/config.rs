@@ -1,5 +1,6 @@
 //! The configuration of an embedded store.
 
+use std::path::Path;
 use std::time::Duration;
 
 /// When a write is on disk.
@@ -15,6 +16,19 @@ pub enum Durability {
     Interval(Duration),
     /// At shutdown, and about once a minute, which bounds the loss in a crash.
     None,
+}
+
+/// What is known of a store outside of its directory, so that a directory that was replaced by an
+/// older copy, or that is missing, is detected: the store then continues at a revision that no client
+/// has seen, without history, so that clients list again.
+#[derive(Debug, Clone, Copy)]
+pub struct Remembered<'a> {
+    /// The file, outside of the directory of the store, in which the store records its last durable
+    /// revision.
+    pub revision_file: &'a Path,
+    /// True if a server has used the store before, so that a new store replaces one that is lost,
+    /// even if the file has no revision.
+    pub was_used: bool,
 }
 
 /// The configuration of an embedded store.

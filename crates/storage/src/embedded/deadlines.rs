@@ -25,6 +25,11 @@ impl Deadlines {
         Ok(Self(deadlines))
     }
 
+    /// Returns all deadlines.
+    pub(super) fn into_set(self) -> BTreeSet<(u64, u64)> {
+        self.0
+    }
+
     /// Adds the deadline of the value at `revision`; 0 is no deadline.
     pub(super) fn insert(&mut self, expires_ms: u64, revision: u64) {
         if expires_ms != 0 {

@@ -1,6 +1,7 @@
 //! Errors of the embedded store: [`OpenError`] for opening it, and `Fault` for a read or write,
 //! which becomes a `StorageError` with the name of the file.
 
+use std::any::Any;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -109,7 +110,10 @@ impl Fault {
     /// Converts the fault into the caller's error, with the name of the data file.
     pub(super) fn name_file(self, file: &str) -> StorageError {
         match self {
-            Self::Damaged(detail) => StorageError::Corrupt(format!("{file}: {detail}: {REMEDY}")),
+            Self::Damaged(detail) => StorageError::Corrupt(format!(
+                "{file}: {detail}: restart the server, which verifies the whole data file; if it \
+                 reports damage again, {REMEDY}"
+            )),
             Self::Failed(detail) => StorageError::Failed(format!("{file}: {detail}")),
             Self::Storage(error) => error,
         }
@@ -154,6 +158,7 @@ fault_from!(
     redb::TransactionError,
     redb::CommitError,
     redb::DatabaseError,
+    redb::CompactionError,
     redb::SetDurabilityError
 );
 
@@ -163,13 +168,30 @@ pub(super) fn catch_damage<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result
     // Unwind safety: after a panic inside a write the writer rejects all further writes, and a
     // read's transaction and tables are dropped here.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let detail = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("no message");
-        Err(Fault::Damaged(format!("invalid page ({detail})")))
+        let detail = format!("invalid page ({})", panic_message(&*panic));
+        Err(Fault::Damaged(detail))
     })
+}
+
+/// Runs the caller's `work` on values of the store, and converts a panic into [`Fault::Failed`]: the
+/// values may be sound.
+pub(super) fn catch_failure(work: impl FnOnce()) -> Result<(), Fault> {
+    // Unwind safety: `work` borrows nothing from the store that it could change.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| {
+        let detail = format!(
+            "the decoder of a listed value panicked: {}",
+            panic_message(&*panic)
+        );
+        Fault::Failed(detail)
+    })
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! Background tasks of the store: compaction at each interval, expiry of keys, flushes for interval
 //! durability, and recovery from failures. The writer does the work.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::error::Fault;
 use super::operation::{Op, REOPEN_PAUSE, Reply};
+use super::writer::SHRINK_LIVE_MAX;
 use super::{Durability, Embedded};
 use crate::{Storage as _, StorageError};
 use watchet_api::ResourceVersion;
@@ -22,6 +25,22 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(60);
 /// and bounds the log that the next start replays.
 const CHECKPOINT_PERIOD: Duration = Duration::from_secs(10);
 
+/// While the disk is full, history is compacted after this number of attempts to accept values again,
+/// which is 30 s, whatever the interval is: history is what uses space without need.
+const RECLAIMS_PER_COMPACTION: u64 = 6;
+
+/// The delay after an open before the rest of the data file is verified, so that the caches are
+/// filled first.
+const VERIFICATION_DELAY: Duration = Duration::from_secs(10);
+
+/// The part of the data file that is verified in one step: less than a millisecond if the file is in
+/// the page cache of the system.
+const VERIFICATION_BYTES: usize = 1 << 20;
+
+/// The pause between two parts, which leaves the disk and the processor to requests: a GiB takes
+/// about ten seconds.
+const VERIFICATION_PAUSE: Duration = Duration::from_millis(10);
+
 /// The delay after a failed round of expiry.
 const EXPIRY_RETRY: Duration = Duration::from_secs(10);
 
@@ -35,27 +54,57 @@ impl Embedded {
             Durability::Fsync => None,
         };
         let mut checkpoint = timer(CHECKPOINT_PERIOD);
+        let mut reclaim = timer(REOPEN_PAUSE);
+        let (mut reclaims, mut remembered_full) = (0_u64, None);
+        let mut verification = self.data.is_unverified().then_some(0);
+        let mut verify_at = Instant::now() + VERIFICATION_DELAY;
         let mut remembered = None;
         let mut not_before = Instant::now();
         let mut reopen_at = None;
         loop {
-            // Cancellation first, then recovery. Flushing and compaction are rare and short, so
-            // expiry, which may be busy for a long time, comes last.
+            // Cancellation first, then recovery. Flushing, compaction and parts of the verification
+            // are rare and short, so expiry, which may be busy for a long time, comes last.
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => break,
                 () = self.reopening_due(&mut reopen_at) => {
                     reopen_at = None;
-                    drop(self.execute(Op::Reopen).await);
+                    // The opened file was verified completely, or nothing of it was.
+                    if self.execute(Op::Reopen).await.is_ok() {
+                        verification = self.data.is_unverified().then_some(0);
+                    }
                 }
                 // The failure was logged, and there is nothing to flush.
                 () = tick(&mut flush) => if self.status.failed().is_none() {
                     self.flush(Op::Flush).await;
                 },
-                () = tick(&mut checkpoint) => if self.data.has_changes() {
-                    self.begin_checkpoint().await;
-                },
+                () = tick(&mut checkpoint) => {
+                    if self.data.has_changes() {
+                        self.begin_checkpoint().await;
+                    }
+                    if self.data.is_sparse(SHRINK_LIVE_MAX).unwrap_or(false) {
+                        // A failure was logged, and the store is opened again.
+                        drop(self.execute(Op::Shrink).await);
+                    }
+                }
+                () = tick(&mut reclaim), if self.status.is_full.load(Ordering::Relaxed) => {
+                    reclaims += 1;
+                    if compaction.is_some() && reclaims % RECLAIMS_PER_COMPACTION == 0 {
+                        remembered_full = self.compact_round(remembered_full).await;
+                    }
+                    // A failure was logged, and the store is opened again.
+                    drop(self.execute(Op::Reclaim).await);
+                }
                 () = tick(&mut compaction) => remembered = self.compact_round(remembered).await,
+                () = sleep_until(verify_at), if verification.is_some() => {
+                    let next = self.verify_part(verification.unwrap_or_default()).await;
+                    let pause = match next == verification {
+                        true => REOPEN_PAUSE,
+                        false => VERIFICATION_PAUSE,
+                    };
+                    verification = next;
+                    verify_at = Instant::now() + pause;
+                }
                 () = self.deadline(not_before) => {
                     let pause = self.expire_round().await;
                     not_before = Instant::now() + pause;
@@ -104,6 +153,34 @@ impl Embedded {
             Ok(revision) => Some(revision),
             Err(error) => {
                 tracing::error!(error = %error, "cannot read the store's revision");
+                None
+            }
+        }
+    }
+
+    /// Verifies a part of the data file from `offset` on, also pages that no read needs. Returns the
+    /// offset of the next part, which is `offset` if the file is not open now; `None` at the end of
+    /// the file and after a failure.
+    pub(super) async fn verify_part(&self, offset: u64) -> Option<u64> {
+        let data = self.data.clone();
+        let verify = move || data.verify(offset, VERIFICATION_BYTES);
+        match self.tasks.spawn_blocking("verify", verify).await {
+            Ok(Ok(next)) => {
+                if next.is_none() {
+                    tracing::debug!("verified the data file of the store");
+                }
+                next
+            }
+            // Being opened again after a failure.
+            Ok(Err(Fault::Storage(StorageError::Unavailable(_)))) => Some(offset),
+            Ok(Err(fault)) => {
+                // Records and logs it: a store with a damaged page accepts no writes. After an error of
+                // the system the file is opened again, and `maintain_until` begins again.
+                drop(self.status.fail(fault, self.data.name()));
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot verify the data file of the store");
                 None
             }
         }

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use redb::{Builder, Database, DatabaseError, ReadableDatabase as _};
 
+use super::checked_file::CheckedFile;
 use super::codec::decode_number;
 use super::error::{Fault, OpenError, catch_damage};
-use super::files::REVISION_FILE;
+use super::files::{CHECKSUMS_FILE, REVISION_FILE};
 use super::layer::{FrozenLayer, Layer, Position};
 use super::private_file::{open_private, sync_directory};
 use super::snapshot::Base;
@@ -22,6 +23,41 @@ const LOCK_FILE: &str = "store.lock";
 /// on the path, since the watch cache holds the objects and the kernel caches the file. The default
 /// of 1 GiB would let the process grow by 1 GiB, and writes are no faster with 16 MiB.
 pub(super) const PAGE_CACHE_BYTES: usize = 4 << 20;
+
+/// An open database.
+pub(super) struct OpenDatabase {
+    pub(super) db: Database,
+    /// Its file; `None` if it is not in a file.
+    pub(super) file: Option<CheckedFile>,
+    /// True if the whole file was verified; false if only what is read is verified.
+    pub(super) is_verified: bool,
+}
+
+impl OpenDatabase {
+    /// Returns the damage that was found in the file, if any.
+    pub(super) fn damage(&self) -> Option<&str> {
+        self.file.as_ref().and_then(CheckedFile::damage)
+    }
+
+    /// Returns the cause of `fault`: after the first damaged page, the database only reports that an
+    /// earlier access has failed.
+    pub(super) fn with_root_cause(&self, fault: Fault) -> Fault {
+        match (fault, self.damage()) {
+            (Fault::Failed(_), Some(detail)) => Fault::Damaged(detail.to_owned()),
+            (fault, _) => fault,
+        }
+    }
+}
+
+impl From<Database> for OpenDatabase {
+    fn from(db: Database) -> Self {
+        Self {
+            db,
+            file: None,
+            is_verified: true,
+        }
+    }
+}
 
 /// Opens the tables and checks them beyond the checksums of their pages.
 pub(super) fn open_tables(db: &Database, path: &Path) -> Result<Base, OpenError> {
@@ -120,7 +156,7 @@ pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
 
 /// Creates an empty store under a temporary name first, so that a killed process leaves no partial
 /// file, which a later open would report as corrupt.
-pub(super) fn create(directory: &Path, path: &Path) -> Result<Database, OpenError> {
+pub(super) fn create(directory: &Path, path: &Path) -> Result<OpenDatabase, OpenError> {
     let new = directory.join(NEW_DATA_FILE);
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -128,17 +164,25 @@ pub(super) fn create(directory: &Path, path: &Path) -> Result<Database, OpenErro
         }
         _ => {}
     }
-    // The database accepts an empty file, which is created here so that only its owner can read it.
-    open_private(&new).map_err(|error| OpenError::io(&new, error))?;
+    let checksums = path.with_file_name(CHECKSUMS_FILE);
+    let (file, _) =
+        CheckedFile::open(&new, &checksums).map_err(|error| OpenError::io(&new, error))?;
     let db = Builder::new()
         .set_cache_size(PAGE_CACHE_BYTES)
-        .create(&new)
+        .create_with_backend(file.clone())
         .map_err(|error| OpenError::from_fault(&new, error.into()))?;
     initialize(&db).map_err(|fault| OpenError::from_fault(&new, fault))?;
+    file.sync_created()
+        .map_err(|error| OpenError::io(&new, error))?;
+    file.set_open();
     std::fs::rename(&new, path).map_err(|error| OpenError::io(path, error))?;
     // The rename is durable once the directory is synced.
     sync_directory(directory).map_err(|error| OpenError::io(directory, error))?;
-    Ok(db)
+    Ok(OpenDatabase {
+        db,
+        file: Some(file),
+        is_verified: true,
+    })
 }
 
 pub(super) fn initialize(db: &Database) -> Result<(), Fault> {
@@ -149,24 +193,35 @@ pub(super) fn initialize(db: &Database) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Opens a file and verifies the checksum of each page: a damaged inner page could hide objects,
-/// which the checksums of records do not detect.
-pub(super) fn open_file(path: &Path) -> Result<Database, OpenError> {
+/// Opens a file. A damaged inner page could hide objects, which the checksums of records do not
+/// detect. So each page is verified when it is read, with the checksums that the last clean
+/// shutdown stored; without them the whole file is verified now.
+pub(super) fn open_file(path: &Path) -> Result<OpenDatabase, OpenError> {
     let opened = catch_damage(|| {
+        let (file, has_checksums) = CheckedFile::open(path, &path.with_file_name(CHECKSUMS_FILE))
+            .map_err(|error| Fault::Failed(error.to_string()))?;
         let opened = Builder::new()
             .set_cache_size(PAGE_CACHE_BYTES)
-            .set_check_integrity_on_open(true)
-            .open(path);
-        match opened {
-            Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
-            Err(DatabaseError::UpgradeRequired(version)) => Err(Fault::Damaged(format!(
-                "file format version {version} is not supported"
-            ))),
-            opened => Ok(Some(opened?)),
-        }
+            .set_check_integrity_on_open(!has_checksums)
+            .create_with_backend(file.clone());
+        let db = match opened {
+            Err(DatabaseError::DatabaseAlreadyOpen) => return Ok(None),
+            Err(DatabaseError::UpgradeRequired(version)) => {
+                return Err(Fault::Damaged(format!(
+                    "file format version {version} is not supported"
+                )));
+            }
+            opened => opened?,
+        };
+        file.set_open();
+        Ok(Some(OpenDatabase {
+            db,
+            file: Some(file),
+            is_verified: !has_checksums,
+        }))
     });
     match opened {
-        Ok(Some(db)) => Ok(db),
+        Ok(Some(opened)) => Ok(opened),
         Ok(None) => Err(OpenError::InUse {
             directory: path.parent().map(PathBuf::from).unwrap_or_default(),
         }),

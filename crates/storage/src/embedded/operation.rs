@@ -1,6 +1,6 @@
 //! The operations of the writer, and its status.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,6 +34,10 @@ pub(super) enum Op {
     FlushAndLowerCeiling(Reply<()>),
     /// Opens the file again if the system has failed.
     Reopen(Reply<()>),
+    /// Makes the data file smaller and accepts values again, if the disk was full.
+    Reclaim(Reply<()>),
+    /// Makes the data file smaller, if most of it is unused.
+    Shrink(Reply<()>),
     /// Begins to write all changes to the tables, in the background.
     Checkpoint,
     /// The checkpointer has finished a layer.
@@ -60,6 +64,10 @@ pub(super) struct WriterStatus {
     pub(super) failed: Mutex<Option<StorageError>>,
     /// Notified when the writer has failed.
     pub(super) has_failed: Notify,
+    /// True while values are refused because the disk is full.
+    pub(super) is_full: AtomicBool,
+    /// True while nothing is written to the tables, because the disk has no space for that.
+    pub(super) is_blocked: AtomicBool,
 }
 
 impl WriterStatus {

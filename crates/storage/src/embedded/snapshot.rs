@@ -140,7 +140,7 @@ impl Snapshot {
     }
 
     /// Returns the keys from `start` on, in order, with their last records.
-    fn heads_from(
+    pub(super) fn heads_from(
         &self,
         start: &str,
     ) -> Result<impl Iterator<Item = Result<(StorageKey, Head), Fault>>, Fault> {
@@ -192,7 +192,7 @@ impl Snapshot {
     }
 
     /// Returns the records of the revisions from `from` to `to`, in order; those that exist.
-    fn records(
+    pub(super) fn records(
         &self,
         from: u64,
         to: u64,
@@ -408,7 +408,7 @@ impl Snapshot {
 
     /// Returns the revision of the value that `key` had at revision `at`; `None` if it did not
     /// exist.
-    fn modified_at(&self, key: &str, head: Head, at: u64) -> Result<Option<u64>, Fault> {
+    pub(super) fn modified_at(&self, key: &str, head: Head, at: u64) -> Result<Option<u64>, Fault> {
         if head.modified <= at {
             return Ok(head.live.then_some(head.modified));
         }
@@ -474,11 +474,11 @@ pub(super) fn event_bytes(event: &StorageEvent) -> usize {
     size_of::<StorageEvent>() + event.key.as_str().len() + value + previous
 }
 
-fn missing(key: &str, revision: u64) -> Fault {
+pub(super) fn missing(key: &str, revision: u64) -> Fault {
     Fault::Damaged(format!("record of {key} at revision {revision} is missing"))
 }
 
-fn misplaced(key: &str, revision: u64) -> Fault {
+pub(super) fn misplaced(key: &str, revision: u64) -> Fault {
     Fault::Damaged(format!(
         "record of revision {revision} is not a value of {key}"
     ))

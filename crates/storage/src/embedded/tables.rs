@@ -61,6 +61,10 @@ pub(super) const BATCH_OPS_MAX: usize = 256;
 /// The distance by which the ceiling is raised: more revisions than a store without durability
 /// makes between two flushes. After a crash this many revisions are skipped.
 const CEILING_AHEAD: u64 = 1 << 22;
+/// The distance by which a store continues above the last revision that is recorded outside of it, if
+/// it is older: after a power failure that record may be some seconds old, and without durability the
+/// store may have been up to the ceiling.
+pub(super) const REMEMBERED_AHEAD: u64 = CEILING_AHEAD;
 /// The ceiling is raised before a batch that begins closer to it; a batch makes at most this many
 /// revisions.
 const BATCH_REVISIONS_MAX: u64 = (BATCH_OPS_MAX * EXPIRE_KEYS_MAX) as u64;
@@ -218,6 +222,27 @@ impl<'txn> Tables<'txn> {
         Ok(())
     }
 
+    /// Adds the value that `record`, at `revision`, has of its key. For a new store, in which
+    /// [`Self::set_revision`] follows.
+    pub(super) fn insert_value(&mut self, revision: u64, record: &[u8]) -> Result<(), Fault> {
+        self.log.insert(revision, record)?;
+        let record = Record::decode(revision, record)?;
+        let head = record.head(revision);
+        self.current.insert(record.key, &*head.encode(record.key))?;
+        if head.expires() {
+            self.expiry.insert((head.expires_ms, head.modified), ())?;
+        }
+        Ok(())
+    }
+
+    /// Sets the last revision of a store without history.
+    pub(super) fn set_revision(&mut self, revision: u64) {
+        let revision = revision.max(FIRST_REVISION);
+        self.numbers.revision = revision;
+        self.numbers.compacted = revision;
+        self.numbers.collected = revision;
+    }
+
     /// Returns true if compacted records wait to be deleted.
     pub(super) fn is_collecting(&self) -> bool {
         self.numbers.collected < self.numbers.compacted
@@ -280,16 +305,18 @@ impl<'txn> Tables<'txn> {
         self.numbers.ceiling = self.numbers.revision;
     }
 
-    /// Continues above the ceiling if it is higher than the last revision: clients may have seen
-    /// revisions up to it, which are lost. The state is that of the last revision; history has a
-    /// hole, so none is retained. Returns the previous revision if the revision was changed.
-    pub(super) fn skip_lost_revisions(&mut self) -> Result<Option<u64>, Fault> {
+    /// Continues above the ceiling and `seen_max` if one of them is higher than the last revision:
+    /// clients may have seen revisions up to it, which are lost. The state is that of the last
+    /// revision; history has a hole, so none is retained. Returns the previous revision if the
+    /// revision was changed.
+    pub(super) fn skip_lost_revisions(&mut self, seen_max: u64) -> Result<Option<u64>, Fault> {
         let found = self.numbers.revision;
-        if self.numbers.ceiling <= found {
+        let lost = self.numbers.ceiling.max(seen_max);
+        if lost <= found {
             return Ok(None);
         }
-        self.numbers.revision = self.numbers.ceiling;
-        self.numbers.compacted = self.numbers.ceiling;
+        self.numbers.revision = lost;
+        self.numbers.compacted = lost;
         while self.is_collecting() {
             self.collect()?;
         }

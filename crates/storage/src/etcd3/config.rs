@@ -8,6 +8,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
+use super::dialer::Dialer;
 use super::keys::Layout;
 use watchet_metrics::Histogram;
 
@@ -54,6 +55,8 @@ pub struct Etcd3Config {
     pub compaction_interval: Duration,
     /// Observes the number of keys of each lease that is replaced.
     pub lease_keys: Arc<Histogram>,
+    /// Opens the connections.
+    pub dialer: Dialer,
 }
 
 impl Default for Etcd3Config {
@@ -66,6 +69,7 @@ impl Default for Etcd3Config {
             key_file: None,
             compaction_interval: Duration::from_secs(300),
             lease_keys: Arc::new(Histogram::new(&[])),
+            dialer: Dialer::default(),
         }
     }
 }

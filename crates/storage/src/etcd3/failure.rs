@@ -25,6 +25,8 @@ pub(super) enum Failure {
     NotSent(String),
     /// The connection was lost or rejected; the request may have been executed.
     Unavailable(String),
+    /// The member responds, but the cluster probably lost the request; it may have been executed.
+    Lost(String),
     /// The server reports that its data is damaged.
     Corrupt(String),
     /// Any other error: no permission, no space, an alarm.
@@ -34,14 +36,32 @@ pub(super) enum Failure {
 impl Failure {
     /// Returns true if a retry, at this or another member, may succeed.
     pub(super) fn is_unavailable(&self) -> bool {
-        matches!(self, Self::NotSent(_) | Self::Unavailable(_))
+        matches!(
+            self,
+            Self::NotSent(_) | Self::Unavailable(_) | Self::Lost(_)
+        )
+    }
+
+    /// Returns the reason, for people.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::NotSent(text)
+            | Self::Unavailable(text)
+            | Self::Lost(text)
+            | Self::Corrupt(text)
+            | Self::Refused(text)
+            | Self::RequestTooLarge(text) => text.clone(),
+            other => format!("{other:?}"),
+        }
     }
 
     /// Converts the failure into the storage error of operations that do not handle it
     /// specifically.
     pub(super) fn into_storage_error(self) -> StorageError {
         match self {
-            Self::NotSent(text) | Self::Unavailable(text) => StorageError::Unavailable(text),
+            Self::NotSent(text) | Self::Unavailable(text) | Self::Lost(text) => {
+                StorageError::Unavailable(text)
+            }
             Self::Corrupt(text) => StorageError::Corrupt(text),
             Self::Refused(text) | Self::RequestTooLarge(text) => StorageError::Failed(text),
             Self::Compacted => StorageError::Failed("etcd: revision compacted".into()),
@@ -86,9 +106,6 @@ fn from_status(status: &Status) -> Failure {
         | Code::Internal
         | Code::Aborted
         | Code::DeadlineExceeded => Failure::Unavailable(with_causes(status)),
-        Code::ResourceExhausted if message.contains("too many requests") => {
-            Failure::Unavailable(message.to_owned())
-        }
         Code::DataLoss => Failure::Corrupt(message.to_owned()),
         code => Failure::Refused(format!("{message} ({code:?})")),
     }
@@ -104,6 +121,13 @@ fn from_message(message: &str) -> Option<Failure> {
     }
     if message.contains("requested lease not found") {
         return Some(Failure::LeaseNotFound);
+    }
+    // A member rejects these before it proposes them to its leader.
+    if message.contains("raft proposal dropped")
+        || message.contains("etcdserver: no leader")
+        || message.contains("etcdserver: too many requests")
+    {
+        return Some(Failure::NotSent(message.to_owned()));
     }
     if message.contains("decoded message length too large") {
         let bytes = message

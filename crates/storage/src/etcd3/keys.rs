@@ -48,6 +48,13 @@ impl Layout {
         (begin, end)
     }
 
+    /// Returns the etcd range of all keys: the first key and the exclusive end.
+    pub(super) fn everything(&self) -> (Vec<u8>, Vec<u8>) {
+        let begin = format!("{}/", self.root).into_bytes();
+        let end = prefix_end(&begin);
+        (begin, end)
+    }
+
     /// Returns the storage key of the etcd key `raw`.
     pub(super) fn storage_key(&self, raw: &[u8]) -> Result<StorageKey, StorageError> {
         std::str::from_utf8(raw)

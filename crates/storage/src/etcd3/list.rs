@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use etcd_client::proto::PbKeyValue;
 use etcd_client::{GetOptions, GetResponse};
 
 use super::Etcd3;
-use super::cluster::{Member, Repeat};
+use super::cluster::Repeat;
 use super::failure::Failure;
 use super::keys::{raw_revision, revision};
+use super::member::Member;
 use super::watch_pool::RESPONSE_BYTES_MAX;
 use crate::{ListPage, ListRequest, StorageError};
 use watchet_api::ResourceVersion;
@@ -52,15 +54,39 @@ impl PageSize {
 
 impl Etcd3 {
     pub(super) async fn list_pages(&self, request: ListRequest) -> Result<ListPage, StorageError> {
-        let (mut begin, end) = self.layout.range(&request.prefix, &request.start);
-        let mut pinned = request.at.filter(|at| !at.is_zero());
-        let mut size = PageSize(PAGE_KEYS_FIRST);
+        let range = self.layout.range(&request.prefix, &request.start);
         let mut items = Vec::new();
+        let (revision, remaining) = self
+            .read_range(range, request.at, request.limit, |kv| {
+                items.push(self.layout.key_value(kv)?);
+                Ok(())
+            })
+            .await?;
+        Ok(ListPage {
+            items,
+            revision,
+            more: remaining > 0,
+            remaining: request.count.then_some(remaining),
+        })
+    }
+
+    /// Passes at most `limit` keys of the range (its first key and its exclusive end) to `each`; 0 is no
+    /// limit. Returns their revision, which is `at` if that is set, and the number of keys after them.
+    pub(super) async fn read_range(
+        &self,
+        (mut begin, end): (Vec<u8>, Vec<u8>),
+        at: Option<ResourceVersion>,
+        limit: usize,
+        mut each: impl FnMut(PbKeyValue) -> Result<(), StorageError>,
+    ) -> Result<(ResourceVersion, u64), StorageError> {
+        let mut pinned = at.filter(|at| !at.is_zero());
+        let mut size = PageSize(PAGE_KEYS_FIRST);
+        let mut found = 0;
         let mut total = None;
         loop {
-            let count = match request.limit {
+            let count = match limit {
                 0 => size.0,
-                limit => size.0.min(limit - items.len()),
+                limit => size.0.min(limit - found),
             };
             let page = self.page(begin.clone(), end.clone(), pinned, count).await;
             let mut page = match page {
@@ -92,18 +118,10 @@ impl Etcd3 {
                 size = PageSize::after(kvs.len(), bytes);
             }
             let empty = kvs.is_empty();
-            items.reserve(kvs.len());
-            for kv in kvs {
-                items.push(self.layout.key_value(kv)?);
-            }
-            if !more || empty || items.len() == request.limit {
-                let remaining = total.saturating_sub(items.len() as u64);
-                return Ok(ListPage {
-                    items,
-                    revision: at,
-                    more: remaining > 0,
-                    remaining: request.count.then_some(remaining),
-                });
+            found += kvs.len();
+            kvs.into_iter().try_for_each(&mut each)?;
+            if !more || empty || found == limit {
+                return Ok((at, total.saturating_sub(found as u64)));
             }
         }
     }

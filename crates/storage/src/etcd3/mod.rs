@@ -5,25 +5,34 @@
 //!
 //! # Parts
 //!
-//! `config` validates the endpoints; `cluster` chooses the member for a call, with timeouts and
-//! retries; `failure` classifies errors; `keys` maps keys; `list`, `watch`, `lease` and `compactor`
-//! implement the larger operations.
+//! `config` validates the endpoints; `dialer` connects to them; `cluster` chooses the member for a call, with timeouts and
+//! retries; `member` detects that a member hangs; `availability` knows whether any responds, and
+//! `identity` whether it is the same etcd as before;
+//! `repeated_write` sends a write again if its outcome is unknown; `failure` classifies errors; `keys` maps
+//! keys; `list`, `watch`, `lease` and `compactor` implement the larger operations.
 //!
 //! # Invariants
 //!
-//! 1. A write with an unknown outcome is reported as such and never repeated.
+//! 1. A write is executed at most once. It is repeated after an unknown outcome only where that
+//!    cannot execute it twice, and is reported as unknown otherwise.
 //! 2. A batch never splits a revision and never reports more progress than etcd did.
 //! 3. No response exceeds `RESPONSE_BYTES_MAX`, whatever the size of the data: lists are paged by
 //!    bytes and watch responses are fragmented.
 
+mod availability;
 mod cluster;
 mod compacted_revision;
 mod compactor;
 mod config;
+mod dialer;
+mod export;
 mod failure;
+mod identity;
 mod keys;
 mod lease;
 mod list;
+mod member;
+mod repeated_write;
 mod version;
 mod watch;
 mod watch_pool;
@@ -33,12 +42,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::proto::{PbTxnOpResponse, PbTxnResponse};
-use etcd_client::{Compare, CompareOp, PutOptions, ResponseHeader, Txn, TxnOp, TxnResponse};
+use etcd_client::{ResponseHeader, TxnResponse};
 use tokio_util::sync::CancellationToken;
 
 use self::cluster::{Cluster, Repeat};
 use self::compacted_revision::{COMPACT_REV_KEY, CompactedRevision};
 pub use self::config::{ConnectError, Etcd3Config};
+pub use self::dialer::Dialer;
 use self::failure::Failure;
 use self::keys::{Layout, raw_revision, revision};
 use self::lease::Leases;
@@ -53,13 +63,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a write, after which its outcome is unknown. With its default election timeout etcd
 /// drops a proposal after 7 s.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The interval of version requests to members, besides the requests after failures: calls do not
-/// reveal the upgrade of an idle member.
-const VERSIONS_INTERVAL: Duration = Duration::from_secs(30);
-
-/// The minimum time between two such rounds.
-const VERSIONS_PAUSE: Duration = Duration::from_secs(1);
 
 /// The etcd back end. See the module documentation.
 #[derive(Debug)]
@@ -79,7 +82,7 @@ impl Etcd3 {
     pub async fn connect(config: Etcd3Config) -> Result<Arc<Self>, ConnectError> {
         let checked = config.check()?;
         let unreachable = |failures| ConnectError::Unreachable { failures };
-        let cluster = Cluster::new(checked.endpoints)
+        let cluster = Cluster::new(checked.endpoints, &config.dialer)
             .await
             .map_err(|failure| unreachable(vec![failure.into_storage_error().to_string()]))?;
         cluster.connect().await.map_err(unreachable)?;
@@ -103,6 +106,8 @@ impl Etcd3 {
         &self,
         key: Vec<u8>,
     ) -> Result<(Option<etcd_client::KeyValue>, ResourceVersion), Failure> {
+        let identity = self.cluster.identity();
+        let before = identity.reached();
         let mut answer = self
             .cluster
             .call(Repeat::Freely, READ_TIMEOUT, |member| {
@@ -112,22 +117,15 @@ impl Etcd3 {
             })
             .await?;
         let at = header_revision(answer.header());
+        identity.read_at(before, at);
         Ok((answer.take_kvs().into_iter().next(), at))
-    }
-
-    async fn txn(&self, txn: impl Fn() -> Txn) -> Result<TxnResponse, Failure> {
-        self.cluster
-            .call(Repeat::IfUnsent, WRITE_TIMEOUT, |member| {
-                let mut kv = member.calls().kv;
-                let txn = txn();
-                async move { Ok(kv.txn(txn).await?) }
-            })
-            .await
     }
 
     fn outcome(&self, answer: TxnResponse) -> Result<Outcome, StorageError> {
         if answer.succeeded() {
-            return Ok(Outcome::Done(header_revision(answer.header())));
+            let at = header_revision(answer.header());
+            self.cluster.identity().wrote_at(at);
+            return Ok(Outcome::Done(at));
         }
         let found = first_read(answer.0).map(|kv| self.layout.key_value(kv));
         Ok(Outcome::Refused(found.transpose()?))
@@ -136,30 +134,6 @@ impl Etcd3 {
     /// Returns the outcome of a condition that no key meets: no key has revision zero.
     async fn refused(&self, key: &StorageKey) -> Result<Outcome, StorageError> {
         Ok(Outcome::Refused(self.get(key).await?.0))
-    }
-
-    async fn put_with_lease(&self, put: &Put, lease: Option<i64>) -> Result<TxnResponse, Failure> {
-        let key = self.layout.key(&put.key);
-        self.txn(|| {
-            let options = lease.map(|id| PutOptions::new().with_lease(id));
-            let write = [TxnOp::put(key.clone(), put.value.to_vec(), options)];
-            let expected = match put.expect {
-                Expect::Absent => 0,
-                Expect::At(revision) => raw_revision(revision),
-            };
-            let txn = Txn::new()
-                .when([Compare::mod_revision(
-                    key.clone(),
-                    CompareOp::Equal,
-                    expected,
-                )])
-                .and_then(write);
-            match put.expect {
-                Expect::Absent => txn,
-                Expect::At(_) => txn.or_else([TxnOp::get(key.clone(), None)]),
-            }
-        })
-        .await
     }
 }
 
@@ -190,7 +164,7 @@ impl Storage for Etcd3 {
             return self.refused(&put.key).await;
         }
         let Some(ttl) = put.ttl else {
-            let answer = self.put_with_lease(&put, None).await;
+            let answer = self.put_once(&put, None).await;
             return self.outcome(answer.map_err(|failure| put_error(&put, failure))?);
         };
         let unleased = Failure::into_storage_error;
@@ -199,7 +173,7 @@ impl Storage for Etcd3 {
             .get(&self.cluster, ttl)
             .await
             .map_err(unleased)?;
-        let mut answer = self.put_with_lease(&put, Some(lease)).await;
+        let mut answer = self.put_once(&put, Some(lease)).await;
         if answer
             .as_ref()
             .is_err_and(|failure| *failure == Failure::LeaseNotFound)
@@ -211,7 +185,7 @@ impl Storage for Etcd3 {
                 .get(&self.cluster, ttl)
                 .await
                 .map_err(unleased)?;
-            answer = self.put_with_lease(&put, Some(lease)).await;
+            answer = self.put_once(&put, Some(lease)).await;
         }
         self.outcome(answer.map_err(|failure| put_error(&put, failure))?)
     }
@@ -224,19 +198,8 @@ impl Storage for Etcd3 {
         if expect.is_zero() {
             return self.refused(key).await;
         }
-        let raw = self.layout.key(key);
         let answer = self
-            .txn(|| {
-                let expected = raw_revision(expect);
-                Txn::new()
-                    .when([Compare::mod_revision(
-                        raw.clone(),
-                        CompareOp::Equal,
-                        expected,
-                    )])
-                    .and_then([TxnOp::delete(raw.clone(), None)])
-                    .or_else([TxnOp::get(raw.clone(), None)])
-            })
+            .delete_once(key, expect)
             .await
             .map_err(Failure::into_storage_error)?;
         self.outcome(answer)
@@ -296,28 +259,15 @@ impl Storage for Etcd3 {
         self.cluster.progress_is_supported()
     }
 
+    fn incarnation(&self) -> u64 {
+        self.cluster.identity().incarnation()
+    }
+
+    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
+        Some(self.cluster.recoveries())
+    }
+
     async fn maintain(&self, cancel: CancellationToken) {
-        let versions = async {
-            loop {
-                // A notification sent before this wait is not lost. The versions of all members
-                // are requested in both cases.
-                tokio::select! {
-                    biased;
-                    () = self.cluster.version_requested() => {}
-                    () = tokio::time::sleep(VERSIONS_INTERVAL) => {}
-                }
-                for reason in self
-                    .cluster
-                    .request_versions()
-                    .await
-                    .into_iter()
-                    .filter_map(Result::err)
-                {
-                    tracing::warn!(reason, "etcd member does not respond");
-                }
-                tokio::time::sleep(VERSIONS_PAUSE).await;
-            }
-        };
         let compaction = async {
             if self.compaction_interval.is_zero() {
                 std::future::pending().await
@@ -330,7 +280,7 @@ impl Storage for Etcd3 {
             biased;
             () = cancel.cancelled() => {}
             () = compaction => {}
-            () = versions => {}
+            () = self.cluster.keep_probing() => {}
         }
     }
 }

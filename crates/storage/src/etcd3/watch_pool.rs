@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use etcd_client::{Channel, Client, ConnectOptions, WatchClient};
+use etcd_client::{Client, ConnectOptions, WatchClient};
 use parking_lot::Mutex;
 use tonic::transport::Endpoint;
 
 use super::config::STREAMS_PER_CONNECTION;
+use super::dialer::Dialer;
 use super::failure::Failure;
 
 /// Maximum size of a response. List pages are far smaller (see `list`); the limit bounds the memory
@@ -33,13 +34,15 @@ impl Connection {
 /// The connections of one member for watches, opened on demand.
 pub(super) struct WatchPool {
     endpoint: Endpoint,
+    dialer: Dialer,
     connections: Mutex<Vec<Connection>>,
 }
 
 impl WatchPool {
-    pub(super) fn new(endpoint: Endpoint) -> Self {
+    pub(super) fn new(endpoint: Endpoint, dialer: Dialer) -> Self {
         Self {
             endpoint,
+            dialer,
             connections: Mutex::default(),
         }
     }
@@ -49,7 +52,7 @@ impl WatchPool {
         if let Some(found) = self.find_free() {
             return Ok(found);
         }
-        let channel = Channel::Tonic(self.endpoint.connect_lazy());
+        let channel = self.dialer.channel(&self.endpoint);
         // Without this option a partitioned member stays silent instead of failing.
         let options = ConnectOptions::new().with_require_leader(true);
         let client = Client::from_channel(channel, Some(options)).await?;
@@ -65,6 +68,16 @@ impl WatchPool {
         );
         self.connections.lock().push(connection);
         Ok(in_use)
+    }
+
+    /// Drops the connections for further watches; those of open watches end with them.
+    pub(super) fn clear(&self) {
+        self.connections.lock().clear();
+    }
+
+    /// Returns the number of open watches.
+    pub(super) fn in_use(&self) -> usize {
+        self.connections.lock().iter().map(Connection::in_use).sum()
     }
 
     fn find_free(&self) -> Option<(WatchClient, StreamPermit)> {
@@ -88,7 +101,10 @@ mod tests {
 
     #[tokio::test]
     async fn full_connection_opens_another_and_empty_one_closes() {
-        let pool = WatchPool::new(Endpoint::from_static("http://127.0.0.1:1"));
+        let pool = WatchPool::new(
+            Endpoint::from_static("http://127.0.0.1:1"),
+            Dialer::default(),
+        );
         let mut permits = Vec::new();
         for _ in 0..=STREAMS_PER_CONNECTION {
             permits.push(pool.client().await.unwrap().1);

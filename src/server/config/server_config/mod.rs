@@ -19,11 +19,12 @@ use crate::server::config::bytes;
 use crate::server::config::encryption::EncryptionSettings;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting, certificate_files};
 use crate::server::config::flags::Flags;
+use crate::server::config::memory::MemoryLimit;
 use crate::server::config::requests::RequestLimits;
 use crate::server::config::setting_value::{ConfigError, SettingValue, parsed_duration};
 use crate::server::config::settings::Settings;
 use crate::server::config::sni::{SniCertificate, sni_certificates};
-use crate::server::config::storage::{StorageConfig, storage};
+use crate::server::config::storage::{StorageConfig, media_type, storage};
 use crate::server::config::tls::{TlsParameters, extra_names};
 use crate::server::config::token_config::TokenConfig;
 use crate::services::ServiceRanges;
@@ -41,6 +42,8 @@ pub(in crate::server) struct Config {
     pub tls: TlsParameters,
     /// The limits of requests.
     pub requests: RequestLimits,
+    /// `--memory-limit`
+    pub memory: MemoryLimit,
     /// The serving certificate, if not signed by the server's own CA.
     pub serving_certificate: Option<CertificateFiles>,
     /// `--tls-sni-cert-key`
@@ -136,6 +139,7 @@ impl Config {
             sni_certificates: sni_certificates(&flags.tls_sni_cert_key)?,
             extra_names: extra_names(flags)?,
             requests: RequestLimits::check(flags)?,
+            memory: MemoryLimit::check(&flags.memory_limit)?,
             serving_certificate,
             client_ca_file: file(&flags.client_ca_file),
             token_auth_file: file(&flags.token_auth_file),
@@ -151,6 +155,7 @@ impl Config {
                 service_ranges: service_ranges(flags)?,
                 plugins: plugins(flags)?,
                 plugin_configurations: PluginConfigurations::default(),
+                storage_media_type: media_type(&flags.storage_media_type)?,
             },
             admission_config_file: file(&flags.admission_control_config_file),
             controllers: controllers(flags)?,

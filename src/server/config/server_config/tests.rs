@@ -133,6 +133,7 @@ fn valid_values() {
         "--watch-history-window=250ms",
         "watchHistoryBytesMax=1Gi",
         "WATCHET_WATCH_CACHE_CONSISTENCY_CHECK_INTERVAL=5m",
+        "--memory-limit=512Mi",
         "--log-level=4",
         "--log-format=json",
         "--shutdown-grace-period=1m30s",
@@ -144,6 +145,7 @@ fn valid_values() {
     assert_eq!(config.log.filter, "warn,h2=error,watchet=debug");
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.compaction_interval, Duration::ZERO);
+    assert_eq!(config.memory, MemoryLimit::Bytes(512 << 20));
     let watch_cache = CacherConfig {
         history_window: Duration::from_millis(250),
         history_bytes_max: 1 << 30,
@@ -183,6 +185,10 @@ fn errors_name_the_key_and_the_remedy() {
         (
             &["WATCHET_BIND_ADDRESS=127.0.0.1:80"],
             r#"WATCHET_BIND_ADDRESS "127.0.0.1:80": must be an IP address such as 127.0.0.1, ::1 or 0.0.0.0, without a port"#,
+        ),
+        (
+            &["memoryLimit=12Mi"],
+            r#"memoryLimit in w.yaml "12Mi": must be `auto` (the limit of the control group), 0 (no limit) or an amount such as 512Mi or 2Gi, at least 64Mi"#,
         ),
         (
             &["securePort=65536"],

@@ -210,13 +210,14 @@ impl Etcd {
             data_dir: data_dir.path.clone(),
             fsync: self.fsync,
         };
+        let (ports, connections) = (Tasks::new(), Tasks::new());
         let service = Arc::new(Service {
             router: router(store),
             authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
             auditor: None,
+            tasks: connections.clone(),
         });
-        let (ports, connections) = (Tasks::new(), Tasks::new());
-        let open = Connections::new(CONNECTIONS_MAX);
+        let open = Connections::new(CONNECTIONS_MAX, &Arc::default());
         for listener in listeners {
             let (service, open) = (service.clone(), open.clone());
             let accept = listen::accept(listener, None, service, open, connections.clone());

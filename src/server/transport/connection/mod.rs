@@ -20,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::auth::PeerCertificate;
 use crate::server::transport::connections::{Connection, ConnectionSlot};
+use crate::server::transport::corked::CORKED_BYTES_MAX;
 use crate::server::transport::handler::Handler;
 use crate::server::transport::handshakes::HandshakePermit;
 use crate::server::transport::service::{Authentication, Service};
@@ -36,6 +37,13 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit for a complete HTTP/1.1 request head. It also limits idle connections, so it is
 /// no shorter than the usual idle timeout of clients.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The time that an HTTP/1.1 connection without a request in progress may take to end at shutdown, from its last
+/// response on.
+const SHUTDOWN_IDLE_MAX: Duration = Duration::from_secs(1);
+
+/// How often it is checked whether the request in progress has ended.
+const SHUTDOWN_IDLE_CHECK: Duration = Duration::from_millis(100);
 
 /// The start of the HTTP/2 preface; no HTTP/1.1 method begins like this.
 const H2_PREFACE_START: &[u8] = b"PRI ";
@@ -124,7 +132,9 @@ async fn begin(
     Ok(match tls {
         Some(tls) => {
             let acceptor = TlsAcceptor::from(tls.load_full());
-            let stream = acceptor.accept(Socket::new(stream, slot)).await?;
+            let mut stream = acceptor.accept(Socket::new(stream, slot)).await?;
+            // Space for a full buffer of `Corked`, which is then encrypted and written in one call.
+            stream.get_mut().1.set_buffer_limit(Some(CORKED_BYTES_MAX));
             let (protocol, handler) = secured(&stream, peer, &service, connection);
             http(stream, peer, protocol, handler, tasks)
         }
@@ -210,6 +220,19 @@ where
     }
 }
 
+/// Returns when the connection has had no request in progress for a while: it has received a part of a request at most,
+/// to which nothing was promised, or its client does not read the end of a response.
+async fn idle_at_shutdown(state: &Connection) {
+    loop {
+        let pause = match state.idle_for() {
+            None => SHUTDOWN_IDLE_CHECK,
+            Some(idle) if idle >= SHUTDOWN_IDLE_MAX => return,
+            Some(idle) => SHUTDOWN_IDLE_MAX - idle,
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
 fn http1<S>(stream: S, peer: SocketAddr, handler: Handler) -> Serving
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -222,8 +245,9 @@ where
         .serve_connection(TokioIo::new(stream), handler)
         .with_upgrades();
     let mut connection = Box::pin(connection);
-    let mut stop = PollOnWake::new(state.ends().clone().cancelled_owned());
-    let exchanges = overdue::run_within_deadline(Some(state), async move {
+    let ends = state.ends().clone();
+    let mut stop = PollOnWake::new(ends.clone().cancelled_owned());
+    let exchanges = overdue::run_within_deadline(Some(Arc::clone(&state)), ends, async move {
         let stopped = poll_fn(|cx| {
             // The connection comes first, so that it completes if it can.
             match connection.as_mut().poll(cx) {
@@ -235,7 +259,12 @@ where
             Some(ended) => ended,
             None => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                // The connection comes first, so that it completes if it can.
+                tokio::select! {
+                    biased;
+                    ended = connection => ended,
+                    () = idle_at_shutdown(&state) => Ok(()),
+                }
             }
         }
     });

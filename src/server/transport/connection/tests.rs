@@ -1,9 +1,11 @@
 //! Tests of connections over a pipe: clients that do not read, and local access without
 //! authentication.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::Body;
+use futures_util::StreamExt as _;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -14,7 +16,7 @@ use serde_json::json;
 use super::*;
 use crate::api::UserInfo;
 use crate::builtin::new_registry;
-use crate::http::{HttpConfig, router};
+use crate::http::{HealthCheck, HttpConfig, router};
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
 use crate::server::transport::connections::Connections;
@@ -29,13 +31,15 @@ const LIMIT: Duration = Duration::from_secs(4);
 struct Fixture {
     service: Service,
     tasks: Tasks,
+    metrics: Arc<Metrics>,
     connections: Arc<Connections>,
 }
 
 impl Fixture {
     /// Creates a server that allows one read in flight, with config maps larger than all buffers.
     async fn new() -> Self {
-        let tasks = Tasks::new();
+        let metrics = Metrics::new();
+        let tasks = Tasks::with_metrics(metrics.tasks());
         let storage = Memory::new(Duration::from_secs(300)).unwrap();
         let registry = new_registry(storage, &tasks, CacherConfig::default(), Metrics::new());
         registry.bootstrap().await.unwrap();
@@ -50,17 +54,22 @@ impl Fixture {
         let config = HttpConfig {
             reads_in_flight_max: 1,
             request_timeout: LIMIT,
-            ..HttpConfig::default()
+            checks: vec![HealthCheck::new("bad", || async {
+                panic_now("planted in a check")
+            })],
+            ..HttpConfig::new(Arc::default(), Arc::clone(&metrics))
         };
         let service = Service {
             router: router(registry, config),
             authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
             auditor: None,
+            tasks: tasks.clone(),
         };
         Self {
             service,
             tasks,
-            connections: Connections::new(9),
+            metrics,
+            connections: Connections::new(9, &Arc::default()),
         }
     }
 
@@ -214,5 +223,95 @@ async fn a_slow_silent_client_receives_without_a_pause() {
     // Less than the interval of pings.
     let read = tokio::time::timeout(TEST_TIMEOUT, read).await;
     read.expect("data arrives without a pause");
+    fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
+}
+
+fn panic_now<T>(message: &str) -> T {
+    panic!("{message}")
+}
+
+/// Adds paths below `/panics` whose handler, and whose body, panic outside of what the router of the API catches.
+fn with_panics(service: &mut Service) {
+    let body = || {
+        let pieces = futures_util::stream::iter(0..2).then(|piece| async move {
+            if piece == 1 {
+                // The head and the first piece are sent meanwhile.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                panic_now::<()>("planted in a body");
+            }
+            Ok::<_, Infallible>("the first piece")
+        });
+        Response::new(Body::from_stream(pieces))
+    };
+    let handler = || async { panic_now::<Response<Body>>("planted in a handler") };
+    service.router = axum::Router::new()
+        .route("/panics/body", axum::routing::get(async move || body()))
+        .route("/panics/handler", axum::routing::get(handler))
+        .fallback_service(service.router.clone());
+}
+
+/// A panic of a body, or of a request outside of the router, ended the connection, and with it all its watches.
+#[tokio::test]
+async fn a_panic_ends_only_its_request() {
+    let mut fixture = Fixture::new().await;
+    with_panics(&mut fixture.service);
+    let mut client = fixture.connect_with_window(Protocol::Http2, 1 << 20).await;
+    let watch = client
+        .get("/api/v1/namespaces?watch=1&timeoutSeconds=2", &[])
+        .await;
+    assert_eq!(watch.status(), StatusCode::OK);
+
+    for path in ["/panics/handler", "/readyz"] {
+        let failed = client.get(path, &[]).await;
+        assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR, "{path}");
+        let status = failed.into_body().collect().await.unwrap().to_bytes();
+        let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
+        assert_eq!(
+            (&status["kind"], &status["code"]),
+            (&json!("Status"), &json!(500))
+        );
+        assert!(
+            !status.to_string().contains("planted"),
+            "the detail is only logged: {status}"
+        );
+    }
+    let cut = client.get("/panics/body", &[]).await;
+    assert_eq!(cut.status(), StatusCode::OK, "the panic comes later");
+    cut.into_body()
+        .collect()
+        .await
+        .expect_err("the stream is reset");
+
+    let events = tokio::time::timeout(TEST_TIMEOUT, watch.into_body().collect()).await;
+    let events = events
+        .unwrap()
+        .expect("the watch ends regularly")
+        .to_bytes();
+    assert!(events.starts_with(br#"{"type":"ADDED""#));
+    assert_eq!(client.get("/api", &[]).await.status(), StatusCode::OK);
+    let text = fixture.metrics.render(crate::metrics::Format::Prometheus);
+    for (task, count) in [("request", 2), ("http2-stream", 1)] {
+        let sample = format!("watchet_task_panics_total{{task=\"{task}\"}} {count}\n");
+        assert!(text.contains(&sample), "{sample}");
+    }
+    fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
+}
+
+/// Over HTTP/1.1 only the connection of the request ends, and only if its response has begun.
+#[tokio::test]
+async fn a_panic_over_http1_is_a_status() {
+    let mut fixture = Fixture::new().await;
+    with_panics(&mut fixture.service);
+    let mut client = fixture.connect(Protocol::Http1).await;
+    let failed = client.get("/readyz", &[]).await;
+    assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    failed.into_body().collect().await.unwrap();
+    let cut = client.get("/panics/body", &[]).await;
+    cut.into_body()
+        .collect()
+        .await
+        .expect_err("the body is incomplete");
+    let mut other = fixture.connect(Protocol::Http1).await;
+    assert_eq!(other.get("/api", &[]).await.status(), StatusCode::OK);
     fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use watchet::api::ResourceVersion;
-use watchet::storage::embedded::{DATA_FILE, OpenError, REVISION_FILE};
+use watchet::storage::embedded::{CHECKSUMS_FILE, DATA_FILE, OpenError, REVISION_FILE};
 use watchet::storage::{Expect, Put, Storage, StorageError};
 
 use super::super::model::{Model, step};
@@ -21,6 +20,8 @@ const HEADER_LEN: usize = 320;
 struct Sample {
     data: Vec<u8>,
     revision_file: Vec<u8>,
+    /// `None` after a kill: the data file has changed since the last clean end.
+    checksums: Option<Vec<u8>>,
     model: Model,
 }
 
@@ -45,6 +46,7 @@ impl Sample {
         Self {
             data: std::fs::read(data).unwrap(),
             revision_file: std::fs::read(directory.path().join(REVISION_FILE)).unwrap(),
+            checksums: clean.then(|| std::fs::read(directory.path().join(CHECKSUMS_FILE)).unwrap()),
             model,
         }
     }
@@ -56,6 +58,9 @@ impl Sample {
         let path = directory.path().join(DATA_FILE);
         std::fs::write(&path, data).unwrap();
         std::fs::write(directory.path().join(REVISION_FILE), &self.revision_file).unwrap();
+        if let Some(checksums) = &self.checksums {
+            std::fs::write(directory.path().join(CHECKSUMS_FILE), checksums).unwrap();
+        }
         let store: Arc<dyn Storage> = match open(directory.path()) {
             Ok(store) => store,
             Err(error) => {
@@ -84,16 +89,28 @@ fn assert_refused(error: &OpenError, path: &Path, story: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bits_flipped_after_a_clean_end_are_never_served() {
-    flipped_bits_are_never_served(true, &mut Rng::with_seed(seed_or(0x5eed_f11b))).await;
+    let random = &mut Rng::with_seed(seed_or(0x5eed_f11b));
+    flipped_bits_are_never_served(&Sample::make(true, random).await, random).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bits_flipped_after_a_clean_end_without_checksums_are_never_served() {
+    let random = &mut Rng::with_seed(seed_or(0x5eed_f11d));
+    let sample = Sample {
+        checksums: None,
+        ..Sample::make(true, random).await
+    };
+    flipped_bits_are_never_served(&sample, random).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bits_flipped_after_a_kill_are_never_served() {
-    flipped_bits_are_never_served(false, &mut Rng::with_seed(seed_or(0x5eed_f11c))).await;
+    let random = &mut Rng::with_seed(seed_or(0x5eed_f11c));
+    flipped_bits_are_never_served(&Sample::make(false, random).await, random).await;
 }
 
-async fn flipped_bits_are_never_served(clean: bool, random: &mut Rng) {
-    let sample = Sample::make(clean, random).await;
+async fn flipped_bits_are_never_served(sample: &Sample, random: &mut Rng) {
+    let clean = sample.checksums.is_some();
     assert!(sample.survives(&sample.data, "untouched").await);
     // After a kill the header decides which commit is valid, so each of its bytes is damaged; after a clean end every
     // fifth. Then random positions are damaged.
@@ -156,6 +173,57 @@ async fn truncated_files_are_errors() {
             .survives(&sample.data[..len], &format!("cut at {len}"))
             .await;
         assert!(!survived || len > 8192, "cut at {len}");
+    }
+}
+
+/// A page with a correct checksum at the wrong place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn swapped_pages_are_never_served() {
+    const PAGE: usize = 4096;
+    let mut random = Rng::with_seed(seed_or(0x5eed_5a9e));
+    for clean in [true, false] {
+        let sample = Sample::make(clean, &mut random).await;
+        let pages = sample.data.len() / PAGE;
+        let is_used = |page: &usize| {
+            let bytes = &sample.data[page * PAGE..(page + 1) * PAGE];
+            bytes.iter().any(|byte| *byte != 0)
+        };
+        let used: Vec<usize> = (1..pages).filter(is_used).collect();
+        let mut refused = 0;
+        for _ in 0..60 {
+            let (a, b) = (
+                used[random.usize(..used.len())],
+                used[random.usize(..used.len())],
+            );
+            let mut data = sample.data.clone();
+            for at in 0..PAGE {
+                data.swap(a * PAGE + at, b * PAGE + at);
+            }
+            let story = format!("clean {clean}, pages {a} and {b}");
+            let survived = sample.survives(&data, &story).await;
+            assert!(survived || a != b, "{story}");
+            refused += usize::from(!survived);
+        }
+        println!("clean {clean}: {refused} of 60 swaps refused");
+        assert!(refused > 5, "clean {clean}: {refused}");
+    }
+}
+
+/// The revision file is only a check of the other files: without it they are read as they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_revision_file_hides_nothing() {
+    let mut random = Rng::with_seed(seed_or(0x5eed_0f11));
+    let mut sample = Sample::make(true, &mut random).await;
+    let intact = sample.revision_file.clone();
+    let (data, len) = (sample.data.clone(), intact.len());
+    for bit in 0..len * 8 {
+        sample.revision_file = intact.clone();
+        sample.revision_file[bit / 8] ^= 1 << (bit % 8);
+        assert!(sample.survives(&data, &format!("bit {bit}")).await);
+    }
+    for cut in 0..len {
+        sample.revision_file = intact[..cut].to_vec();
+        assert!(sample.survives(&data, &format!("cut at {cut}")).await);
     }
 }
 
@@ -233,6 +301,9 @@ async fn records_damaged_under_an_open_store_are_not_served() {
         }
     }
     assert!(found > 0, "the page cache cannot hold them all");
-    let revision = store.current_revision().await.unwrap();
-    assert_eq!(revision, ResourceVersion::new(1 + RECORDS as u64));
+    let health = store.current_revision().await;
+    assert!(
+        matches!(health, Err(StorageError::Corrupt(_))),
+        "{health:?}"
+    );
 }

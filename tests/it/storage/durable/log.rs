@@ -147,6 +147,29 @@ async fn a_damaged_frame_is_an_error_with_its_offset() {
     }
 }
 
+/// The files of the log may be exchanged, since their frames are numbered; their parts may not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exchanged_logs_are_read_and_exchanged_frames_are_errors() {
+    let killed = Killed::make().await;
+    let crashed = killed.copy();
+    let [a, b] = WAL_FILES.map(|name| crashed.read(name));
+    crashed.change(WAL_FILES[0], |bytes| *bytes = b);
+    crashed.change(WAL_FILES[1], |bytes| *bytes = a);
+    let store = reopen(crashed.path());
+    assert_eq!(state(&store).await, killed.states[4]);
+    drop(store);
+    for first in 0..3 {
+        let crashed = killed.copy();
+        crashed.change(ACTIVE, |bytes| {
+            let [start, middle, end] = [0, 1, 2].map(|next| killed.frames[first + next]);
+            // Frames are padded: the last one ends before its padding.
+            let end = end.next_multiple_of(8);
+            bytes[start..end].rotate_left(middle - start);
+        });
+        assert_corrupt(crashed.path(), &[]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_log_is_an_error() {
     let killed = Killed::make().await;

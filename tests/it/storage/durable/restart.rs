@@ -96,7 +96,7 @@ async fn only_the_owner_can_read_the_files() {
         .unwrap()
         .map(|file| file.unwrap().path())
         .collect();
-    assert_eq!(files.len(), 5, "{files:?}");
+    assert_eq!(files.len(), 6, "{files:?}");
     for file in files {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
     }

@@ -33,13 +33,13 @@ impl Quota {
         }
     }
 
-    fn has_in_scope(&self, evaluator: &Evaluator, object: &Value) -> bool {
+    fn has_in_scope(&self, evaluator: &Evaluator<'_>, object: &Value) -> bool {
         let mut scopes = self.scopes.iter();
         scopes.all(|scope| evaluator.is_in_scope(scope, object))
     }
 
     /// Returns the names of the quota's limits that count objects of this evaluator.
-    fn limits_of(&self, evaluator: &Evaluator) -> Vec<&str> {
+    fn limits_of(&self, evaluator: &Evaluator<'_>) -> Vec<&str> {
         let names = self.hard.keys().map(String::as_str);
         names.filter(|name| evaluator.matches(name)).collect()
     }
@@ -48,7 +48,7 @@ impl Quota {
 /// A write of an object, as the quotas of its namespace see it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QuotaRequest<'a> {
-    pub(super) evaluator: &'a Evaluator,
+    pub(super) evaluator: &'a Evaluator<'a>,
     /// The group and the plural name of the object's resource.
     pub(super) resource: (&'a str, &'a str),
     pub(super) subresource: &'a str,

@@ -16,19 +16,19 @@ const PER_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 const PER_STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
 const CLAIM_RESOURCES: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
 
-/// The resources whose objects are not counted: most are not stored, and events expire.
-const IGNORED: [(&str, &str); 10] = [
-    ("", "bindings"),
-    ("", "componentstatuses"),
-    ("", "events"),
-    ("authentication.k8s.io", "selfsubjectreviews"),
-    ("authentication.k8s.io", "tokenreviews"),
-    ("authorization.k8s.io", "localsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    ("authorization.k8s.io", "subjectaccessreviews"),
-    ("events.k8s.io", "events"),
-];
+/// Returns true if the objects of a resource are not counted: most of these are not stored, and events expire.
+fn is_ignored(group: &str, resource: &str) -> bool {
+    match resource {
+        "bindings" | "componentstatuses" => group.is_empty(),
+        "events" => matches!(group, "" | "events.k8s.io"),
+        "selfsubjectreviews" | "tokenreviews" => group == "authentication.k8s.io",
+        "localsubjectaccessreviews"
+        | "selfsubjectaccessreviews"
+        | "selfsubjectrulesreviews"
+        | "subjectaccessreviews" => group == "authorization.k8s.io",
+        _ => false,
+    }
+}
 
 /// The resources whose count has a second limit, named by the plural.
 const COUNTED_BY_NAME: [&str; 4] = [
@@ -50,19 +50,17 @@ enum Kind {
 }
 
 /// Computes the quota usage of the objects of one resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Evaluator {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Evaluator<'a> {
     kind: Kind,
-    /// The limit of the number of objects: `count/deployments.apps`.
-    count: String,
-    /// Another name of that limit.
-    alias: Option<&'static str>,
+    group: &'a str,
+    resource: &'a str,
 }
 
-impl Evaluator {
-    /// Returns how objects of a resource are accounted for, unless they are not.
-    pub(crate) fn of(group: &str, resource: &str) -> Option<Self> {
-        if IGNORED.contains(&(group, resource)) {
+impl<'a> Evaluator<'a> {
+    /// Returns the evaluator of a resource; `None` if quotas do not count its objects.
+    pub(crate) fn of(group: &'a str, resource: &'a str) -> Option<Self> {
+        if is_ignored(group, resource) {
             return None;
         }
         let kind = match (group, resource) {
@@ -72,16 +70,38 @@ impl Evaluator {
             ("resource.k8s.io", "resourceclaims") => Kind::DeviceClaims,
             _ => Kind::Others,
         };
-        let is_core = group.is_empty();
-        let mut aliases = COUNTED_BY_NAME.into_iter();
         Some(Self {
             kind,
-            count: match is_core {
-                true => format!("count/{resource}"),
-                false => format!("count/{resource}.{group}"),
-            },
-            alias: aliases.find(|alias| is_core && *alias == resource),
+            group,
+            resource,
         })
+    }
+
+    /// Returns the limit of the number of objects: `count/deployments.apps`.
+    fn count(&self) -> String {
+        let Self {
+            group, resource, ..
+        } = self;
+        match group.is_empty() {
+            true => format!("count/{resource}"),
+            false => format!("count/{resource}.{group}"),
+        }
+    }
+
+    /// Returns true if this is the name of that limit.
+    fn is_count(&self, limit: &str) -> bool {
+        let counted = limit.strip_prefix("count/");
+        let group = counted.and_then(|counted| counted.strip_prefix(self.resource));
+        group.is_some_and(|group| match self.group.is_empty() {
+            true => group.is_empty(),
+            false => group.strip_prefix('.') == Some(self.group),
+        })
+    }
+
+    /// Returns another name of that limit.
+    fn alias(&self) -> Option<&'a str> {
+        let has_alias = self.group.is_empty() && COUNTED_BY_NAME.contains(&self.resource);
+        has_alias.then_some(self.resource)
     }
 
     /// Returns true if a request of this kind, for whichever object, may change the usage.
@@ -104,7 +124,7 @@ impl Evaluator {
 
     /// Returns true if the limit of this name is about such objects.
     pub(crate) fn matches(&self, limit: &str) -> bool {
-        if limit == self.count || Some(limit) == self.alias {
+        if self.is_count(limit) || Some(limit) == self.alias() {
             return true;
         }
         match self.kind {
@@ -168,10 +188,10 @@ impl Evaluator {
             Kind::Others => ResourceList::new(),
         };
         let one = Quantity::of_count(1);
-        if let Some(alias) = self.alias {
+        if let Some(alias) = self.alias() {
             usage.insert(alias.to_owned(), one.clone());
         }
-        usage.insert(self.count.clone(), one);
+        usage.insert(self.count(), one);
         usage
     }
 }

@@ -70,10 +70,10 @@ impl AdmissionPlugin for ResourceQuota {
     fn validates(&self, request: Request<'_>) -> bool {
         let is_write = matches!(request.operation, Operation::Create | Operation::Update);
         let is_namespace = request.group.is_empty() && request.resource == "namespaces";
-        let evaluator = || Evaluator::of(request.group, request.resource);
+        let evaluator = Evaluator::of(request.group, request.resource);
         is_write
             && !is_namespace
-            && evaluator().is_some_and(|e| e.handles(request.operation, request.subresource))
+            && evaluator.is_some_and(|e| e.handles(request.operation, request.subresource))
     }
 
     async fn validate(

@@ -9,8 +9,17 @@ mod rows;
 const NOW: &str = "2026-01-01T00:10:00Z";
 
 fn print(printer: &Printer, object: Value) -> Vec<String> {
-    let cells = (printer.cells)(&object, NOW.parse().unwrap());
+    let now = NOW.parse().unwrap();
+    let cells = (printer.cells)(&object, now);
     assert_eq!(cells.len(), printer.columns.len());
+    let read =
+        watchet_registry::PrintedFields::from(printer.fields).decode(object.to_string().as_bytes());
+    assert_eq!(
+        cells,
+        (printer.cells)(&read.unwrap(), now),
+        "{:?}",
+        printer.fields
+    );
     let text = |cell: &Value| cell.as_str().map_or(cell.to_string(), str::to_owned);
     cells.iter().map(text).collect()
 }

@@ -18,7 +18,13 @@ fn resource(group: &str, plural: &str) -> Arc<Resource> {
 fn check(group: &str, plural: &str, object: Value, expected: &str) {
     let resource = resource(group, plural);
     let object = created(object);
-    let cells = resource.table_cells(&object, NOW.parse().unwrap());
+    let now = NOW.parse().unwrap();
+    let cells = resource.table_cells(&object, now);
+    let read = resource
+        .strategy
+        .printed_fields()
+        .decode(object.to_string().as_bytes());
+    assert_eq!(cells, resource.table_cells(&read.unwrap(), now), "{plural}");
     let columns = resource.table_columns();
     assert_eq!(cells.len(), columns.len(), "{plural}");
     for (cell, column) in cells.iter().zip(columns) {

@@ -9,7 +9,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
-use super::config::{Impersonate, RestConfig, Token, without_password};
+use super::config::{Impersonate, RestConfig, Token};
+use super::dial::without_password;
 use super::kubeconfig_exec::KubeconfigExec;
 use super::pem::{ClientCertificate, Pem};
 
@@ -24,6 +25,15 @@ pub enum KubeconfigError {
         path: PathBuf,
         /// The error.
         detail: String,
+    },
+    /// None of the files of `KUBECONFIG` exists.
+    #[error(
+        "KUBECONFIG names {}, which does not exist: correct the variable, or unset it to use ~/.kube/config",
+        .paths.iter().map(|path| format!("{path:?}")).collect::<Vec<_>>().join(" and ")
+    )]
+    NoFile {
+        /// The files.
+        paths: Vec<PathBuf>,
     },
     /// A file is not a kubeconfig.
     #[error("kubeconfig {path:?} is invalid: {detail}")]
@@ -211,11 +221,11 @@ impl Kubeconfig {
     /// not exist are skipped; the result may be empty.
     ///
     /// # Errors
-    /// An existing file cannot be read.
+    /// An existing file cannot be read, or `KUBECONFIG` is set and none of its files exists.
     pub fn load_default() -> Result<Self, KubeconfigError> {
         let variable = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
-        let paths: Vec<PathBuf> = match variable {
-            Some(variable) => std::env::split_paths(&variable)
+        let paths: Vec<PathBuf> = match &variable {
+            Some(variable) => std::env::split_paths(variable)
                 .filter(|path| !path.as_os_str().is_empty())
                 .collect(),
             None => std::env::home_dir()
@@ -223,7 +233,17 @@ impl Kubeconfig {
                 .into_iter()
                 .collect(),
         };
-        let there: Vec<PathBuf> = paths.into_iter().filter(|path| path.exists()).collect();
+        let is_set = variable.is_some();
+        Self::load_existing(paths, is_set)
+    }
+
+    /// Loads those of `paths` that exist; at least one must if `is_required`.
+    fn load_existing(paths: Vec<PathBuf>, is_required: bool) -> Result<Self, KubeconfigError> {
+        let (there, missing): (Vec<PathBuf>, Vec<PathBuf>) =
+            paths.into_iter().partition(|path| path.exists());
+        if is_required && there.is_empty() && !missing.is_empty() {
+            return Err(KubeconfigError::NoFile { paths: missing });
+        }
         Self::load(&there)
     }
 

@@ -182,3 +182,20 @@ fn the_first_file_takes_precedence() {
     assert_eq!(config.certificate_authority, Some(authority));
     assert!(Kubeconfig::load(&[] as &[&Path]).unwrap().is_empty());
 }
+
+/// A missing file of KUBECONFIG was reported as if KUBECONFIG had not been set.
+#[test]
+fn missing_files_of_the_variable_are_named() {
+    let missing = || vec!["/nowhere/a".into(), "/nowhere/b".into()];
+    let error = Kubeconfig::load_existing(missing(), true).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "KUBECONFIG names \"/nowhere/a\" and \"/nowhere/b\", which does not exist: correct the variable, or unset \
+         it to use ~/.kube/config"
+    );
+    assert!(
+        Kubeconfig::load_existing(missing(), false)
+            .unwrap()
+            .is_empty()
+    );
+}

@@ -22,7 +22,7 @@ use crate::response::watch_meter::WatchMeter;
 
 /// The approximate maximum size of a write: a large batch is sent in several writes, so that a slow
 /// client does not make the server hold a whole initial state in encoded form.
-pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
+pub(crate) const WRITE_BYTES_MAX: usize = 64 << 10;
 
 /// The source of a watch's items: an authorized watch of the registry, or a script in tests.
 pub(crate) trait WatchSource: Send + Unpin + 'static {

@@ -333,7 +333,7 @@ async fn an_encoding_failure_follows_the_preceding_events() {
     )));
     let renderer = Renderer::unconverted(config_maps(), Form::Object);
     let renderer = renderer
-        .in_protobuf(&crate::protobuf::Schema::for_tests())
+        .in_protobuf(&watchet_protobuf::Schema::for_tests())
         .unwrap();
     let batch = vec![modified("a", 7), modified("b", 8), bad, modified("c", 10)];
     let writes = writes(vec![batch], renderer, false).await;

@@ -206,8 +206,8 @@ async fn store_with_interval_durability_recovers() {
 }
 
 /// A crash of the process or a power failure after each access to the disk, in a life with
-/// checkpoints, reuses of the files of the log, compactions and an orderly end: acknowledged writes
-/// are there, other writes are there or not, and the store works.
+/// checkpoints, reuses of the files of the log, compactions and a clean shutdown:
+/// acknowledged writes are there, other writes are there or not, and the store works.
 #[tokio::test]
 async fn a_crash_at_any_access_loses_nothing() {
     let mut random = fastrand::Rng::with_seed(watchet_test_util::seeds::seed());
@@ -233,20 +233,162 @@ async fn a_crash_at_any_access_loses_nothing() {
     for accesses in first..=last {
         let before = acknowledged.iter().take_while(|(at, _)| *at <= accesses);
         let expected = before.last().unwrap().1;
-        let power_failure = random.bool();
-        let crashed = disk.crash_after(accesses, power_failure.then_some(&mut random));
-        let story = format!("{accesses} accesses, power failure: {power_failure}");
-        let store = crashed.open(Durability::Fsync, false);
-        let revision = store.current_revision().await.unwrap().get();
-        assert!(
-            (expected..=expected + 1).contains(&revision),
-            "{story}: {revision}, {expected}"
-        );
-        let found = keys(&store).await;
-        let numbers = 0..revision - 1;
-        let keys: Vec<_> = numbers.map(|n| format!("/pods/ns/{n:03}")).collect();
-        assert_eq!(found, keys, "{story}");
-        let next = done(&store, "/pods/ns/next", Expect::Absent).await;
-        assert_eq!(next.get(), revision + 1, "{story}");
+        let crashes = [
+            ("after", Some(disk.crash_after(accesses, None))),
+            ("in the next after", disk.crash_in(accesses)),
+            (
+                "power failure after",
+                Some(disk.crash_after(accesses, Some(&mut random))),
+            ),
+        ];
+        for (moment, crashed) in crashes {
+            let Some(crashed) = crashed else { continue };
+            let story = format!("{moment} {accesses} accesses");
+            let store = crashed.open(Durability::Fsync, false);
+            let revision = store.current_revision().await.unwrap().get();
+            assert!(
+                (expected..=expected + 1).contains(&revision),
+                "{story}: {revision}, {expected}"
+            );
+            let found = keys(&store).await;
+            let numbers = 0..revision - 1;
+            let keys: Vec<_> = numbers.map(|n| format!("/pods/ns/{n:03}")).collect();
+            assert_eq!(found, keys, "{story}");
+            check_everything(&store, &story);
+            let next = done(&store, "/pods/ns/next", Expect::Absent).await;
+            assert_eq!(next.get(), revision + 1, "{story}");
+        }
+    }
+}
+
+/// Checks each record, index entry and deadline.
+fn check_everything(store: &Embedded, story: &str) {
+    let checked = store
+        .data
+        .read(|snapshot| super::super::check::check_snapshot(snapshot, &mut |_, _| {}));
+    checked.unwrap_or_else(|error| panic!("{story}: {error}"));
+}
+
+/// Writes, checkpoints and compacts; opens the store again after a failure. Returns the acknowledged keys and those of
+/// which that is not known.
+async fn work_despite_failures(store: &Embedded) -> (Vec<String>, Vec<String>) {
+    let (mut acknowledged, mut unsure) = (Vec::new(), Vec::new());
+    for round in 0..24 {
+        let at = format!("/pods/ns/{round:03}");
+        match put(store, &at, Expect::Absent).await {
+            Ok(Outcome::Done(_)) => acknowledged.push(at),
+            Ok(refused) => panic!("{refused:?}"),
+            Err(_) => unsure.push(at),
+        }
+        let worked = match round % 8 {
+            2 | 5 => store.execute(Op::Flush).await,
+            6 => {
+                let revision = store.known_revision().unwrap();
+                match revision {
+                    Ok(revision) => store.compact(revision).await,
+                    Err(error) => Err(error),
+                }
+            }
+            _ => Ok(()),
+        };
+        if worked.is_err() || store.status.failed().is_some() {
+            store.execute(Op::Reopen).await.unwrap();
+        }
+    }
+    (acknowledged, unsure)
+}
+
+/// Each write, sync and change of the length fails once; a failed write is cut in the middle.
+#[tokio::test]
+async fn a_failure_of_any_access_loses_nothing() {
+    let disk = Disk::default();
+    let store = disk.open(Durability::Fsync, true);
+    let before = disk.accesses();
+    let (all, _) = work_despite_failures(&store).await;
+    assert_eq!(all.len(), 24);
+    // The collection of compacted records, in the background, may add some.
+    let accesses = disk.accesses() - before;
+    assert!(accesses > 100, "{accesses}");
+    let mut failures = 0;
+    for number in 1..=accesses {
+        let disk = Disk::default();
+        let store = disk.open(Durability::Fsync, true);
+        disk.fail_once(number);
+        let (acknowledged, unsure) = work_despite_failures(&store).await;
+        failures += usize::from(acknowledged.len() < all.len());
+        let killed = disk.crash();
+        let revision = store.current_revision().await;
+        drop(store);
+        for disk in [killed, disk] {
+            let story = format!("access {number}, unsure {unsure:?}");
+            let store = disk.open(Durability::Fsync, false);
+            check_everything(&store, &story);
+            let found = keys(&store).await;
+            for at in &acknowledged {
+                assert!(found.contains(at), "{story}: {at} is lost");
+            }
+            for at in found.iter().filter(|at| !acknowledged.contains(at)) {
+                assert!(unsure.contains(at), "{story}: {at} was not written");
+            }
+            if let Ok(revision) = &revision {
+                assert!(
+                    store.current_revision().await.unwrap() >= *revision,
+                    "{story}"
+                );
+            }
+        }
+    }
+    println!("{accesses} accesses, {failures} failures made a write unsure");
+    assert!(failures > 20, "{failures} of {accesses}");
+}
+
+/// A crash or a power failure after each access of a compaction of the data file.
+#[tokio::test]
+async fn a_crash_during_the_compaction_of_the_file_loses_nothing() {
+    let mut random = fastrand::Rng::with_seed(watchet_test_util::seeds::seed());
+    let disk = Disk::default();
+    let store = disk.open(Durability::Fsync, true);
+    let mut expected = Vec::new();
+    for round in 0..60 {
+        let at = format!("/pods/ns/{round:03}");
+        let put = Put {
+            key: key(&at),
+            value: vec![round; 20_000].into(),
+            expect: Expect::Absent,
+            ttl: None,
+        };
+        let Outcome::Done(made) = store.put(put).await.unwrap() else {
+            panic!("the key did not exist")
+        };
+        match round % 6 {
+            0 => expected.push(at),
+            _ => drop(store.delete(&key(&at), made).await.unwrap()),
+        }
+    }
+    let now = store.current_revision().await.unwrap();
+    store.compact(now).await.unwrap();
+    sizes(&store).await;
+    let before = store.data.file_len().unwrap();
+    let first = disk.accesses();
+    store.data.compact_file().unwrap();
+    let last = disk.accesses();
+    let after = store.data.file_len().unwrap();
+    assert!(after < before, "{after} of {before}");
+    assert!(last - first > 20, "{first} to {last}");
+    for accesses in first..=last {
+        for power_failure in [false, true] {
+            let crashed = disk.crash_after(accesses, power_failure.then_some(&mut random));
+            let story = format!("{accesses} accesses, power failure: {power_failure}");
+            let store = crashed.open(Durability::Fsync, false);
+            assert_eq!(keys(&store).await, expected, "{story}");
+            let revision = store.current_revision().await.unwrap();
+            assert_eq!(revision, now, "{story}");
+            for at in &expected {
+                let (found, _) = store.get(&key(at)).await.unwrap();
+                assert_eq!(found.unwrap().value.len(), 20_000, "{story}");
+            }
+            let next = done(&store, "/pods/ns/next", Expect::Absent).await;
+            assert_eq!(next, now.next(), "{story}");
+        }
     }
 }

@@ -1,8 +1,14 @@
 //! Tests of internals: the tables after compaction, layers, and disk failures. The integration tests
 //! cover the behaviour that clients see.
 
+mod checksums;
 mod disk;
 mod failures;
+mod full;
+mod offline;
+mod restored;
+mod size;
+mod visit;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use redb::ReadableTableMetadata as _;

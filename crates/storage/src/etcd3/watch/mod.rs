@@ -17,16 +17,20 @@ use bytes::Bytes;
 use etcd_client::proto::{PbEvent, PbWatchResponse};
 use etcd_client::{EventType, GetOptions, WatchOptions, WatchRequestSender, WatchResponseStream};
 use futures_util::stream;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Etcd3;
 use super::READ_TIMEOUT;
-use super::cluster::{Member, Repeat};
+use super::cluster::Repeat;
 use super::failure::Failure;
 use super::keys::{Layout, raw_revision, revision};
+use super::member::Member;
 use super::version::ProgressSupport;
 use super::watch_pool::StreamPermit;
 use crate::{ProgressRequester, StorageBatch, StorageError, StorageEvent, StorageWatch};
+#[cfg(feature = "planted-bugs")]
+use watchet_api::planted_bug::{PlantedBug, is_planted};
 use watchet_api::{ResourceVersion, StorageKey};
 
 /// Timeout of the creation of a watch.
@@ -44,7 +48,10 @@ const PROGRESS_REPEAT_MAX: Duration = Duration::from_secs(10);
 const STREAM_WATCH_ID: i64 = -1;
 
 /// A watch that etcd has created.
-struct Opened {
+pub(super) struct Opened {
+    /// The name of the member, and the receiver that changes when it hangs.
+    member: String,
+    hangs: watch::Receiver<u64>,
     requests: WatchRequestSender,
     responses: WatchResponseStream,
     watch_id: i64,
@@ -111,8 +118,21 @@ impl Etcd3 {
     /// from the compacted revision, although deletions at it may be lost, and waits for a future
     /// revision, which this store must have lost: a client cannot have seen it otherwise.
     async fn check_history(&self, after: ResourceVersion) -> Result<(), StorageError> {
+        // etcd's watch is trusted.
+        #[cfg(feature = "planted-bugs")]
+        if is_planted(PlantedBug::DeletionLostByRestart)
+            || is_planted(PlantedBug::DeletionLostByCompaction)
+        {
+            return Ok(());
+        }
         let at = after.max(ResourceVersion::new(1));
         let options = GetOptions::new().with_revision(raw_revision(at));
+        // The read does not wait until a member that lags behind has the revision.
+        #[cfg(feature = "planted-bugs")]
+        let options = match is_planted(PlantedBug::ProgressBeforeStart) {
+            true => options.with_serializable(),
+            false => options,
+        };
         let key = self.layout.probe();
         let read = self
             .cluster
@@ -124,6 +144,8 @@ impl Etcd3 {
             .await;
         match read {
             Ok(_) => Ok(()),
+            #[cfg(feature = "planted-bugs")]
+            Err(Failure::Future) if is_planted(PlantedBug::ProgressBeforeStart) => Ok(()),
             Err(failure) => Err(self.revision_error(failure, after).await),
         }
     }
@@ -173,8 +195,28 @@ impl Etcd3 {
     }
 }
 
+impl Opened {
+    /// Waits for the first event.
+    pub(super) async fn first_event(&mut self) -> Result<PbEvent, Failure> {
+        while let Some(response) = self.responses.message().await? {
+            if response.canceled() {
+                return Err(canceled(&response.0));
+            }
+            if let Some(event) = response.0.events.into_iter().next() {
+                return Ok(event);
+            }
+        }
+        Err(Failure::Unavailable("etcd closed a new watch".into()))
+    }
+}
+
 /// Opens a watch at a member and waits until etcd has created it.
-async fn open(member: &Member, key: Vec<u8>, options: WatchOptions) -> Result<Opened, Failure> {
+pub(super) async fn open(
+    member: &Member,
+    key: Vec<u8>,
+    options: WatchOptions,
+) -> Result<Opened, Failure> {
+    let hangs = member.hangs();
     let (mut client, permit) = member.watches.client().await?;
     let (requests, mut responses) = client.watch(key, Some(options)).await?.split();
     let Some(response) = responses.message().await? else {
@@ -184,6 +226,8 @@ async fn open(member: &Member, key: Vec<u8>, options: WatchOptions) -> Result<Op
         return Err(canceled(&response.0));
     }
     Ok(Opened {
+        member: member.name(),
+        hangs,
         requests,
         responses,
         watch_id: response.watch_id(),
@@ -245,10 +289,14 @@ impl Watch {
         loop {
             let due = self.request.due;
             // Received responses first, since they may contain the progress that would be
-            // requested. All three branches are cancel safe.
+            // requested. All four branches are cancel safe.
             let response = tokio::select! {
                 biased;
                 response = self.opened.responses.message() => response,
+                _ = self.opened.hangs.changed() => {
+                    let member = &self.opened.member;
+                    return Err(StorageError::Unavailable(format!("etcd {member}: it hangs")));
+                }
                 () = self.progress.requested() => {
                     self.request.begin();
                     self.send_progress_request().await?;
@@ -322,9 +370,19 @@ impl Batches {
         }
         let mut events = std::mem::take(&mut self.tail);
         for event in response.events {
+            // The change is lost, instead of a relist.
+            #[cfg(feature = "planted-bugs")]
+            if is_planted(PlantedBug::EventWithoutPreviousValue) && lacks_previous(&event) {
+                continue;
+            }
             let event = self.event(event)?;
             // Revisions are delivered whole.
             if event.revision > self.delivered {
+                // The other events of the revision seem to be known.
+                #[cfg(feature = "planted-bugs")]
+                if is_planted(PlantedBug::RevisionCut) {
+                    self.delivered = event.revision;
+                }
                 events.push(event);
             }
         }
@@ -351,6 +409,9 @@ impl Batches {
         // No progress between fragments. A member that lags behind the one that returned the start
         // revision reports an earlier revision: etcd before 3.5.22 and 3.6.2 responds nevertheless.
         let vouched = self.tail.is_empty() && revision >= self.delivered;
+        // The watch goes back.
+        #[cfg(feature = "planted-bugs")]
+        let vouched = vouched || is_planted(PlantedBug::ProgressBeforeStart);
         if !vouched || (whole_stream && !self.progress_support.is_certain()) {
             return None;
         }
@@ -380,6 +441,14 @@ impl Batches {
             previous: previous.filter(|_| !created),
         })
     }
+}
+
+#[cfg(feature = "planted-bugs")]
+fn lacks_previous(event: &PbEvent) -> bool {
+    let is_created = |kv: &etcd_client::proto::PbKeyValue| {
+        event.r#type != EventType::Delete as i32 && kv.create_revision == kv.mod_revision
+    };
+    event.prev_kv.is_none() && !event.kv.as_ref().is_some_and(is_created)
 }
 
 /// Removes and returns the events of the last revision.

@@ -1,0 +1,273 @@
+//! Tests of decoding bodies as Go's clients encode them, field by field.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while number >= 0x80 {
+        out.push((number as u8) | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+    out
+}
+
+fn number(field: u64, value: i64) -> Vec<u8> {
+    [varint(field << 3), varint(value as u64)].concat()
+}
+
+fn bytes(field: u64, value: impl AsRef<[u8]>) -> Vec<u8> {
+    let value = value.as_ref();
+    [
+        varint(field << 3 | 2),
+        varint(value.len() as u64),
+        value.to_vec(),
+    ]
+    .concat()
+}
+
+fn entry(field: u64, key: &str, value: impl AsRef<[u8]>) -> Vec<u8> {
+    bytes(field, [bytes(1, key), bytes(2, value)].concat())
+}
+
+fn body(api_version: &str, kind: &str, parts: &[Vec<u8>]) -> Vec<u8> {
+    let types = [bytes(1, api_version), bytes(2, kind)].concat();
+    [
+        MAGIC.to_vec(),
+        bytes(1, types),
+        bytes(2, parts.concat()),
+        bytes(3, ""),
+        bytes(4, ""),
+    ]
+    .concat()
+}
+
+fn read(api_version: &str, kind: &str, parts: &[Vec<u8>]) -> Result<Value, InvalidProtobuf> {
+    decode(&body(api_version, kind, parts))
+}
+
+fn decode(body: &[u8]) -> Result<Value, InvalidProtobuf> {
+    let json = schema().to_json(body, usize::MAX)?;
+    Ok(serde_json::from_slice(&json).unwrap())
+}
+
+fn schema() -> Messages {
+    Messages::new(Types::builtins())
+}
+
+#[test]
+fn a_config_map_is_decoded() {
+    let metadata = [
+        bytes(1, "a"),
+        bytes(2, ""),
+        bytes(3, "ns"),
+        number(7, 0),
+        bytes(8, ""),
+        entry(11, "app", "x"),
+        bytes(14, "f1"),
+        bytes(14, "f2"),
+    ];
+    let parts = [
+        bytes(1, metadata.concat()),
+        entry(2, "k", "v"),
+        entry(2, "empty", ""),
+        entry(3, "b", [0xff, 0x00]),
+        number(4, 0),
+    ];
+    assert_eq!(
+        read("v1", "ConfigMap", &parts).unwrap(),
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "immutable": false,
+            "metadata": {
+                "name": "a", "namespace": "ns",
+                "labels": {"app": "x"}, "finalizers": ["f1", "f2"],
+            },
+            "data": {"k": "v", "empty": ""}, "binaryData": {"b": "/wA="},
+        })
+    );
+}
+
+#[test]
+fn a_pod_with_inlined_and_special_fields_is_decoded() {
+    let volume = [bytes(1, "v"), bytes(2, bytes(2, bytes(1, "")))].concat();
+    let get = [
+        bytes(1, "/"),
+        bytes(2, [number(1, 1), number(2, 0), bytes(3, "web")].concat()),
+    ];
+    let probe = [bytes(1, bytes(2, get.concat())), number(2, 0), number(3, 5)].concat();
+    let limits = entry(1, "cpu", bytes(1, "500m"));
+    let container = [
+        bytes(1, "c"),
+        bytes(2, "nginx"),
+        bytes(8, limits),
+        bytes(10, probe),
+        number(18, 0),
+    ]
+    .concat();
+    let group = number(4, 7);
+    let spec = [
+        bytes(1, volume),
+        bytes(2, container),
+        number(4, 0),
+        number(11, 0),
+        bytes(14, [group, number(4, -1)].concat()),
+        bytes(20, "a field of another wire type is refused elsewhere"),
+    ];
+    let actual = read("v1", "Pod", &[bytes(2, spec[..5].concat())]).unwrap();
+    assert_eq!(
+        actual["spec"],
+        json!({
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "containers": [{
+                "name": "c", "image": "nginx",
+                "resources": {"limits": {"cpu": "500m"}},
+                "livenessProbe": {"httpGet": {"path": "/", "port": "web"}, "timeoutSeconds": 5},
+            }],
+            // An explicit zero is kept: the field distinguishes it from absence.
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {"supplementalGroups": [7, -1]},
+        })
+    );
+}
+
+#[test]
+fn times_are_decoded() {
+    let time = |seconds, nanos| [number(1, seconds), number(2, nanos)].concat();
+    let spec = [
+        bytes(1, "me"),
+        number(2, 15),
+        bytes(3, time(1_700_000_000, 5_000)),
+    ];
+    let lease = read(
+        "coordination.k8s.io/v1",
+        "Lease",
+        &[bytes(2, spec.concat())],
+    )
+    .unwrap();
+    assert_eq!(
+        lease["spec"],
+        json!({
+            "holderIdentity": "me", "leaseDurationSeconds": 15,
+            "acquireTime": "2023-11-14T22:13:20.000005Z",
+        })
+    );
+    let started = bytes(7, time(1_700_000_000, 5_000));
+    let pod = read("v1", "Pod", &[bytes(3, started)]).unwrap();
+    assert_eq!(pod["status"]["startTime"], "2023-11-14T22:13:20Z");
+}
+
+#[test]
+fn delete_options_are_decoded() {
+    let parts = [number(1, 0), bytes(4, "Background"), bytes(5, "All")];
+    let actual = read("policy/v1", "DeleteOptions", &parts).unwrap();
+    assert_eq!(
+        actual,
+        json!({
+            "apiVersion": "policy/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+            "propagationPolicy": "Background", "dryRun": ["All"],
+        })
+    );
+}
+
+/// Like Go's decoder: values that are too large are truncated, and the envelope's content type is
+/// ignored.
+#[test]
+fn numbers_are_truncated_to_their_type() {
+    let replicas = |count| read("apps/v1", "Deployment", &[bytes(2, number(1, count))]);
+    for (sent, expect) in [(3, 3), (-1, -1), (1 << 40, 0), ((1 << 40) + 7, 7)] {
+        assert_eq!(replicas(sent).unwrap()["spec"]["replicas"], expect);
+    }
+    let actual = read("v1", "Pod", &[bytes(2, number(4, 1 << 40))]).unwrap();
+    assert_eq!(actual["spec"]["terminationGracePeriodSeconds"], 1_i64 << 40);
+    let types = [bytes(1, "v1"), bytes(2, "ConfigMap")].concat();
+    let json = [
+        MAGIC.to_vec(),
+        bytes(1, types),
+        bytes(2, r#"{"kind":"ConfigMap","nonsense":1}"#),
+        bytes(4, "application/json"),
+    ];
+    let actual = decode(&json.concat());
+    assert!(actual.is_err(), "{actual:?}");
+}
+
+#[test]
+fn invalid_bodies_are_rejected() {
+    use InvalidProtobuf::{Malformed, NoEnvelope, TooDeep, UnknownKind};
+    assert_eq!(decode(b"{}"), Err(NoEnvelope));
+    let whole = body(
+        "v1",
+        "ConfigMap",
+        &[bytes(1, bytes(1, "a")), entry(2, "k", "v")],
+    );
+    assert!(decode(&whole).is_ok());
+    for cut in 5..whole.len() - 4 {
+        let actual = decode(&whole[..cut]);
+        assert!(
+            matches!(actual, Err(Malformed | UnknownKind { .. })),
+            "{cut}: {actual:?}"
+        );
+    }
+    let actual = read("sofa.example/v1", "Sofa", &[]).unwrap_err();
+    assert!(actual.to_string().contains("send JSON"), "{actual}");
+    let actual = read("v1", "ConfigMap", &[number(1, 5)]).unwrap_err();
+    assert!(
+        actual.to_string().contains("field 1 of core.v1.ConfigMap"),
+        "{actual}"
+    );
+    let actual = read("v1", "ConfigMap", &[bytes(1, bytes(1, [0xff]))]).unwrap_err();
+    assert!(actual.to_string().contains("\"name\""), "{actual}");
+    // Schemas nested beyond the maximum depth.
+    let mut schema_props = Vec::new();
+    for _ in 0..2 * DEPTH_MAX {
+        schema_props = bytes(28, schema_props);
+    }
+    let version = bytes(4, bytes(1, schema_props));
+    let crd = bytes(2, bytes(7, version));
+    let actual = read(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        &[crd],
+    );
+    assert_eq!(actual, Err(TooDeep));
+}
+
+/// The order of fields means nothing in protobuf, and the last value of a field that is no list counts.
+#[test]
+fn fields_are_decoded_in_any_order() {
+    let parts = [
+        entry(2, "b", "1"),
+        number(4, 1),
+        bytes(
+            1,
+            [
+                bytes(14, "f1"),
+                bytes(1, "old"),
+                bytes(14, "f2"),
+                bytes(1, "a"),
+            ]
+            .concat(),
+        ),
+        entry(2, "a", "2"),
+        entry(2, "b", "3"),
+        bytes(99, "unknown"),
+    ];
+    let actual = schema().to_json(&body("v1", "ConfigMap", &parts), usize::MAX);
+    assert_eq!(
+        String::from_utf8(actual.unwrap()).unwrap(),
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","finalizers":["f1","f2"]},"immutable":true,"data":{"a":"2","b":"3"}}"#
+    );
+}
+
+/// Two bytes of protobuf can be forty of JSON.
+#[test]
+fn json_has_a_maximum_size() {
+    let rules = bytes(2, bytes(1, "")).repeat(10_000);
+    let role = body("rbac.authorization.k8s.io/v1", "Role", &[rules]);
+    let json = schema().to_json(&role, usize::MAX).unwrap();
+    assert!(json.len() > 2 * role.len(), "{} {}", role.len(), json.len());
+    assert!(schema().to_json(&role, json.len()).is_ok());
+    let error = schema().to_json(&role, json.len() / 2).unwrap_err();
+    assert!(error.to_string().contains("more than"), "{error}");
+}

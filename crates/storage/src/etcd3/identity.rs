@@ -1,0 +1,117 @@
+//! Whether the etcd that responds is the one that responded before, or has been replaced by another one, in
+//! most cases restored from a backup. Its revisions then go back, or continue with other contents.
+
+use parking_lot::Mutex;
+use watchet_api::ResourceVersion;
+use watchet_metrics::LogInterval;
+
+/// What is known about the cluster.
+#[derive(Debug)]
+pub(super) struct Identity {
+    state: Mutex<State>,
+    /// Endpoints of different clusters, which is an error of the configuration, alternate.
+    log: LogInterval,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
+            log: LogInterval::growing(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The ID of the cluster; zero before the first response.
+    cluster: u64,
+    /// The latest revision of a linearizable read or a write.
+    reached: ResourceVersion,
+    incarnation: u64,
+}
+
+impl Identity {
+    /// Returns the number of times that the cluster has been replaced.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.state.lock().incarnation
+    }
+
+    /// Records the cluster ID in a response of a member. Returns true if it is another one than before:
+    /// `etcdutl snapshot restore` makes a new cluster.
+    pub(super) fn responded(&self, cluster: u64) -> bool {
+        let mut state = self.state.lock();
+        let before = std::mem::replace(&mut state.cluster, cluster);
+        let is_replaced = before != 0 && before != cluster;
+        if is_replaced {
+            state.replace(ResourceVersion::ZERO);
+            if self.log.next().is_some() {
+                let (cluster, before) = (format!("{cluster:x}"), format!("{before:x}"));
+                tracing::warn!(cluster, before, "{REPLACED}");
+            }
+        }
+        is_replaced
+    }
+
+    /// Records the revision of a linearizable read that began after `before` had been reached. Returns true
+    /// if it went back: the data directory was replaced by an older copy.
+    pub(super) fn read_at(&self, before: ResourceVersion, revision: ResourceVersion) -> bool {
+        let mut state = self.state.lock();
+        // Another call may have noticed it meanwhile.
+        let is_replaced = revision < before && before <= state.reached;
+        if is_replaced {
+            let reached = state.reached;
+            state.replace(revision);
+            if self.log.next().is_some() {
+                tracing::warn!(%revision, before = %reached, "{REPLACED}");
+            }
+        } else {
+            state.reached = state.reached.max(revision);
+        }
+        is_replaced
+    }
+
+    /// Records the revision of a write.
+    pub(super) fn wrote_at(&self, revision: ResourceVersion) {
+        let mut state = self.state.lock();
+        state.reached = state.reached.max(revision);
+    }
+
+    /// Returns the latest revision that was read or written.
+    pub(super) fn reached(&self) -> ResourceVersion {
+        self.state.lock().reached
+    }
+}
+
+impl State {
+    fn replace(&mut self, reached: ResourceVersion) {
+        self.reached = reached;
+        self.incarnation += 1;
+    }
+}
+
+/// The message about a replaced cluster.
+const REPLACED: &str = "etcd was replaced by another state, probably restored from a backup: all caches list again, \
+                        and watches whose versions it does not know end with 410 Expired";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_cluster_or_an_earlier_revision_is_another_incarnation() {
+        let at = ResourceVersion::new;
+        let identity = Identity::default();
+        assert!(!identity.responded(7));
+        assert!(!identity.responded(7));
+        assert!(!identity.read_at(identity.reached(), at(10)));
+        let (first, second) = (identity.reached(), identity.reached());
+        assert!(identity.read_at(first, at(5)));
+        assert!(!identity.read_at(second, at(5)), "noticed once");
+        assert!(!identity.read_at(identity.reached(), at(6)));
+        // A read that began earlier and ends later is not a sign of anything.
+        assert!(!identity.read_at(at(0), at(4)));
+        assert!(identity.responded(8));
+        assert_eq!(identity.incarnation(), 2);
+    }
+}

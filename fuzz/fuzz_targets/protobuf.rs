@@ -1,0 +1,4 @@
+//! The target `protobuf` for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| watchet_fuzz::run("protobuf", input));

@@ -1,0 +1,4 @@
+//! The target `webhooks` for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| watchet_fuzz::run("webhooks", input));

@@ -1,0 +1,242 @@
+//! `MemoryMonitor`: keeps the memory below `--memory-limit`. It measures the memory, publishes the pressure in the
+//! [`ServerMemory`], and releases memory.
+//!
+//! | pressure | from | measures, in addition to those before |
+//! |---|---|---|
+//! | moderate | 70 % | the cache of encodings shrinks; the memory is measured more often |
+//! | high | 80 % | the histories of the watch caches shrink (`cacher`) |
+//! | critical | 90 % | lists and watches get a 429 (`http`); responses whose clients do not read are aborted, idle connections end |
+//! | (full) | 95 % | responses and new connections wait (`http`, `transport`), large writes get a 429 |
+//!
+//! The allocator returns freed memory to the system within about a second (`malloc_conf.c`).
+
+mod cgroup;
+mod meter;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::api::{EncodingCache, MemoryPressure, ServerMemory};
+use crate::http::SlowReaders;
+use crate::server::config::memory::MemoryLimit;
+use crate::server::transport::connections::Connections;
+use crate::tasks::Tasks;
+use cgroup::Cgroup;
+use meter::{CgroupMeter, Meter, ProcessMeter};
+use watchet_metrics::LogInterval;
+
+/// How often the memory is measured: without pressure, and with it.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+const SAMPLE_INTERVAL_UNDER_PRESSURE: Duration = Duration::from_millis(20);
+
+/// How often responses are aborted while the pressure is critical. It takes about a second until the memory of one returns to the
+/// system.
+const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A client that has read nothing for this time does not read.
+const UNREAD_MAX: Duration = Duration::from_secs(5);
+
+/// While responses wait for memory, a client may read nothing for this time.
+const UNREAD_MAX_IF_FULL: Duration = Duration::from_secs(1);
+
+/// The part of the limit of a control group that is left for what is not measured: page tables, stacks, allocations between two
+/// measurements.
+const CGROUP_MARGIN_DIVISOR: usize = 16;
+
+/// What is left for memory that is used before it is measured or counted: request heads, responses to refused requests. With a limit
+/// of 90 MiB it was 10 MiB. At most a quarter of the limit.
+const UNCOUNTED_BYTES: usize = 16 << 20;
+
+/// The part of the limit that the cache of encodings may take: without pressure, and at each level.
+const ENCODINGS_DIVISOR_LOW: usize = 4;
+const ENCODINGS_DIVISOR_MODERATE: usize = 16;
+const ENCODINGS_DIVISOR_HIGH: usize = 64;
+
+/// The interval of the message that responses were aborted.
+const CLOSINGS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The interval of the message that the memory cannot be measured.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The memory limit of this server and its meter.
+#[derive(Debug)]
+pub(in crate::server) struct Memory {
+    /// The limit and the pressure.
+    pub(in crate::server) limited: Arc<ServerMemory>,
+    meter: Box<dyn Meter>,
+}
+
+impl Memory {
+    /// Determines the limit.
+    pub(in crate::server) fn new(limit: MemoryLimit) -> Self {
+        let cgroup = match limit {
+            MemoryLimit::Auto => Cgroup::find(Path::new("/")),
+            MemoryLimit::Disabled | MemoryLimit::Bytes(_) => None,
+        };
+        let bytes = match (limit, &cgroup) {
+            (MemoryLimit::Bytes(bytes), _) => Some(bytes),
+            (_, Some(group)) => Some(group.limit - group.limit / CGROUP_MARGIN_DIVISOR),
+            (MemoryLimit::Auto | MemoryLimit::Disabled, None) => None,
+        };
+        if let (Some(group), Some(bytes)) = (&cgroup, bytes) {
+            tracing::info!(
+                bytes,
+                cgroup = group.limit,
+                "memory limit set from the control group"
+            );
+        }
+        let bytes = bytes.map(|bytes| bytes - UNCOUNTED_BYTES.min(bytes / 4));
+        let process = ProcessMeter;
+        Self {
+            limited: ServerMemory::new(bytes),
+            meter: match cgroup {
+                Some(cgroup) => Box::new(CgroupMeter { cgroup, process }),
+                None => Box::new(process),
+            },
+        }
+    }
+
+    /// Starts the monitor in `tasks`, if there is a limit.
+    pub(in crate::server) fn start(
+        self,
+        encodings: &Arc<EncodingCache>,
+        readers: &Arc<SlowReaders>,
+        connections: &Arc<Connections>,
+        tasks: &Tasks,
+    ) {
+        let Some(limit) = self.limited.limit() else {
+            return;
+        };
+        let monitor = MemoryMonitor {
+            limit,
+            limited: self.limited,
+            meter: self.meter,
+            encodings: Arc::clone(encodings),
+            readers: Arc::clone(readers),
+            connections: Arc::clone(connections),
+            last_close: None,
+            failures: LogInterval::new(FAILURE_INTERVAL),
+            closings: LogInterval::new(CLOSINGS_INTERVAL),
+        };
+        // Not awaited: its end is logged by the group if it panics.
+        drop(monitor.spawn(tasks));
+    }
+}
+
+/// Measures the memory and releases it under pressure.
+#[derive(Debug)]
+struct MemoryMonitor {
+    limit: usize,
+    limited: Arc<ServerMemory>,
+    meter: Box<dyn Meter>,
+    encodings: Arc<EncodingCache>,
+    readers: Arc<SlowReaders>,
+    connections: Arc<Connections>,
+    last_close: Option<Instant>,
+    failures: LogInterval,
+    closings: LogInterval,
+}
+
+impl MemoryMonitor {
+    /// Measures until the group is cancelled, in a thread of its own: a task would wait for the tasks of all clients, and memory
+    /// grew for two seconds without a measurement.
+    fn spawn(mut self, tasks: &Tasks) -> JoinHandle<()> {
+        let stop = tasks.token();
+        tasks.spawn_blocking("memory", move || {
+            self.restrict_encodings(MemoryPressure::Low);
+            while !stop.is_cancelled() {
+                self.sample();
+                std::thread::sleep(match self.limited.pressure() {
+                    MemoryPressure::Low => SAMPLE_INTERVAL,
+                    _ => SAMPLE_INTERVAL_UNDER_PRESSURE,
+                });
+            }
+        })
+    }
+
+    /// Measures once and releases memory.
+    fn sample(&mut self) {
+        let used = match self.meter.used() {
+            Ok(used) => used,
+            Err(error) => {
+                if let Some(suppressed) = self.failures.next() {
+                    tracing::warn!(%error, suppressed, "cannot measure the memory, so --memory-limit has no effect");
+                }
+                return;
+            }
+        };
+        let before = self.limited.pressure();
+        let changed = self.limited.record(used);
+        if let Some(pressure) = changed {
+            self.log(before, pressure, used);
+            self.restrict_encodings(pressure);
+        }
+        if changed.unwrap_or(before) == MemoryPressure::Critical {
+            self.close_clients();
+        }
+    }
+
+    fn log(&self, before: MemoryPressure, now: MemoryPressure, used: usize) {
+        let (before, level, limit) = (before.as_str(), now.as_str(), self.limit);
+        match now {
+            MemoryPressure::Low | MemoryPressure::Moderate => {
+                tracing::info!(level, before, used, limit, "memory pressure changed");
+            }
+            MemoryPressure::High | MemoryPressure::Critical => {
+                tracing::warn!(level, before, used, limit, "memory pressure changed");
+            }
+        }
+    }
+
+    fn restrict_encodings(&self, pressure: MemoryPressure) {
+        self.encodings.restrict(match pressure {
+            MemoryPressure::Low => self.limit / ENCODINGS_DIVISOR_LOW,
+            MemoryPressure::Moderate => self.limit / ENCODINGS_DIVISOR_MODERATE,
+            MemoryPressure::High => self.limit / ENCODINGS_DIVISOR_HIGH,
+            MemoryPressure::Critical => 0,
+        });
+    }
+
+    /// Aborts responses whose clients do not read, and ends idle connections.
+    fn close_clients(&mut self) {
+        let connections = self.connections.release_idle();
+        let is_due = self
+            .last_close
+            .is_none_or(|last| last.elapsed() >= CLOSE_INTERVAL);
+        let responses = match is_due {
+            true => self.abort_unread(),
+            false => 0,
+        };
+        if (responses > 0 || connections > 0)
+            && let Some(suppressed) = self.closings.next()
+        {
+            tracing::warn!(
+                responses,
+                connections,
+                suppressed,
+                "aborted responses whose clients do not read, and ended idle connections, to release memory"
+            );
+        }
+    }
+
+    /// Aborts responses whose clients do not read. Returns how many.
+    fn abort_unread(&mut self) -> usize {
+        let unread = match self.limited.is_full() {
+            true => UNREAD_MAX_IF_FULL,
+            false => UNREAD_MAX,
+        };
+        let closed = self.readers.close(unread, self.limited.excess());
+        if closed.count > 0 {
+            self.last_close = Some(Instant::now());
+            self.limited.count_readers_closed(closed.count);
+        }
+        closed.count
+    }
+}
+
+#[cfg(test)]
+mod tests;

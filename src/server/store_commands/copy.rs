@@ -1,0 +1,216 @@
+//! `watchet store export` and `import`: copies between a stopped embedded store and an etcd.
+
+use std::path::Path;
+
+use clap::ArgMatches;
+
+use super::error::StoreError;
+use crate::server::config::flags::Flags;
+
+#[cfg(not(feature = "etcd"))]
+mod without_etcd {
+    use super::*;
+
+    fn unsupported(flags: &Flags) -> StoreError {
+        let error = flags.etcd_servers.error(
+            "this build has no support for etcd; build it with the feature `etcd`, which is on by default",
+        );
+        StoreError::Config(error)
+    }
+
+    /// Returns an error that says that this build has no support for etcd.
+    pub(in super::super) async fn export(
+        _matches: &ArgMatches,
+        flags: &Flags,
+        _data_dir: &Path,
+    ) -> Result<(), StoreError> {
+        Err(unsupported(flags))
+    }
+
+    /// As [`export`].
+    pub(in super::super) async fn import(
+        _matches: &ArgMatches,
+        flags: &Flags,
+        _data_dir: &Path,
+    ) -> Result<(), StoreError> {
+        Err(unsupported(flags))
+    }
+}
+
+#[cfg(feature = "etcd")]
+mod with_etcd {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use futures_util::StreamExt as _;
+    use jiff::Timestamp;
+
+    use super::super::directory::{lock_existing, print, set_aside, store_directory};
+    use super::super::progress::Progress;
+    use super::*;
+    use crate::api::{ResourceVersion, StorageKey};
+    use crate::metrics::Metrics;
+    use crate::server::config::storage::{self, EtcdConfig};
+    use crate::server::process::files::DataDir;
+    use crate::server::process::open_etcd;
+    use crate::storage::embedded::{self, Embedded, EmbeddedConfig, StoredValue};
+    use crate::storage::etcd3::Etcd3;
+    use crate::storage::{Expect, Outcome, Put, Storage as _, StorageError};
+
+    /// Copies all objects to etcd.
+    pub(in super::super) async fn export(
+        matches: &ArgMatches,
+        flags: &Flags,
+        data_dir: &Path,
+    ) -> Result<(), StoreError> {
+        let config = etcd_config(flags)?;
+        let _locked = lock_existing(data_dir)?;
+        let etcd = connect(&config).await?;
+        let found = etcd.count().await?;
+        if found > 0 && !matches.get_flag("force") {
+            return Err(StoreError::Refused(format!(
+                "etcd at {} has {found} keys under {}: choose another --etcd-prefix, or give --force to \
+                 overwrite those that the store has too",
+                config.servers.join(","),
+                config.prefix
+            )));
+        }
+        let store = Embedded::open(&store_directory(data_dir), EmbeddedConfig::default())?;
+        let at = store.current_revision().await?;
+        let mut values = std::pin::pin!(store.values_in_order().await?);
+        let (mut progress, mut copied, mut expired) = (Progress::new("exported"), 0_u64, 0_u64);
+        while let Some(value) = values.next().await {
+            match write(&etcd, value?).await? {
+                true => copied += 1,
+                false => expired += 1,
+            }
+            progress.report("objects", copied);
+        }
+        let now = etcd.current_revision().await?;
+        print(&format!(
+            "Exported {copied} objects of revision {at} to {} under {}, which is at revision {now}; {expired} had expired",
+            config.servers.join(","),
+            config.prefix
+        ))?;
+        if now < at {
+            print(
+                "The revision of etcd is lower than that of the store: restart clients that have seen the store, or \
+                 raise the revision of etcd (etcdutl snapshot restore --bump-revision --mark-compacted)",
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Creates the store with all objects of etcd.
+    pub(in super::super) async fn import(
+        matches: &ArgMatches,
+        flags: &Flags,
+        data_dir: &Path,
+    ) -> Result<(), StoreError> {
+        let config = etcd_config(flags)?;
+        let _locked = DataDir::lock(data_dir)?;
+        let etcd = connect(&config).await?;
+        let mut progress = Progress::new("imported");
+        let read = etcd.values_in_order(|count| progress.report("objects", count));
+        let (at, mut values) = read.await?;
+        let last = unique_revisions(&mut values);
+        let directory = store_directory(data_dir);
+        set_aside(&directory, matches.get_flag("force"))?;
+        let revision = at.get().max(last);
+        embedded::create_from(&values, revision, &directory)?;
+        print(&format!(
+            "Imported {} objects of revision {at} of {} to {}, which is at revision {revision}",
+            values.len(),
+            config.servers.join(","),
+            directory.display()
+        ))?;
+        Ok(())
+    }
+
+    fn etcd_config(flags: &Flags) -> Result<EtcdConfig, StoreError> {
+        let config = storage::etcd(flags)?;
+        if config.servers.is_empty() {
+            let missing = flags.etcd_servers.error(
+                "is missing: give the endpoints of etcd, e.g. --etcd-servers http://127.0.0.1:2379",
+            );
+            return Err(missing.into());
+        }
+        Ok(config)
+    }
+
+    async fn connect(config: &EtcdConfig) -> Result<Arc<Etcd3>, StoreError> {
+        Ok(open_etcd::connect(config, Duration::ZERO, &Metrics::new()).await?)
+    }
+
+    /// Writes a value to etcd; returns false if it has expired.
+    async fn write(etcd: &Etcd3, value: StoredValue) -> Result<bool, StoreError> {
+        let key = StorageKey::new(&value.key)
+            .map_err(|error| StorageError::Corrupt(error.to_string()))?;
+        let ttl = match value.expires_ms {
+            0 => None,
+            expires_ms => {
+                let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0);
+                match expires_ms.checked_sub(now) {
+                    None | Some(0) => return Ok(false),
+                    Some(left) => Some(Duration::from_millis(left)),
+                }
+            }
+        };
+        let mut put = Put {
+            key,
+            value: value.value,
+            expect: Expect::Absent,
+            ttl,
+        };
+        while let Outcome::Refused(found) = etcd.put(put.clone()).await? {
+            // With --force: overwrites what is there.
+            let found = match found {
+                Some(found) => Some(found),
+                None => etcd.get(&put.key).await?.0,
+            };
+            put.expect = found.map_or(Expect::Absent, |found| Expect::At(found.mod_revision));
+        }
+        Ok(true)
+    }
+
+    /// Gives values that were written by one transaction revisions of their own: the embedded store has one value per
+    /// revision. Returns the last one. The values are in the order of their revisions, and remain so.
+    pub(super) fn unique_revisions(values: &mut [StoredValue]) -> u64 {
+        let mut last = 0;
+        for value in values {
+            let revision = value.mod_revision.get().max(last + 1);
+            value.mod_revision = ResourceVersion::new(revision);
+            last = revision;
+        }
+        last
+    }
+}
+
+#[cfg(feature = "etcd")]
+pub(super) use with_etcd::{export, import};
+#[cfg(not(feature = "etcd"))]
+pub(super) use without_etcd::{export, import};
+
+#[cfg(all(test, feature = "etcd"))]
+mod tests {
+    use super::with_etcd::unique_revisions;
+    use crate::api::ResourceVersion;
+    use crate::storage::embedded::StoredValue;
+
+    #[test]
+    fn values_of_a_transaction_get_revisions_of_their_own() {
+        let value = |revision| StoredValue {
+            key: String::new(),
+            value: Default::default(),
+            create_revision: ResourceVersion::new(revision),
+            mod_revision: ResourceVersion::new(revision),
+            expires_ms: 0,
+        };
+        let mut values = [3, 5, 5, 5, 6, 20].map(value);
+        assert_eq!(unique_revisions(&mut values), 20);
+        let revisions = values.map(|value| value.mod_revision.get());
+        assert_eq!(revisions, [3, 5, 6, 7, 8, 20]);
+        assert_eq!(unique_revisions(&mut [2, 2].map(value)), 3);
+        assert_eq!(unique_revisions(&mut []), 0);
+    }
+}

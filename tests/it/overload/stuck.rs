@@ -1,0 +1,70 @@
+//! Tests of connections whose clients do not read, without a memory limit: what each takes, and when it ends.
+
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::slow_clients::{SlowClients, request};
+use super::{MAPS, OBJECT_BYTES, OBJECTS, RECOVERY_MAX, fill};
+use crate::harness::{PATIENCE, Server, usage};
+
+const FLAGS: [&str; 3] = [
+    "--storage=memory",
+    "--authorization-mode=AlwaysAllow",
+    "--memory-limit=0",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_not_read_ends_at_the_request_timeout() {
+    let limit = Duration::from_secs(3);
+    let server = Server::start(&[&FLAGS[..], &["--request-timeout=3s"]].concat()).await;
+    fill(&server).await;
+    let started = Instant::now();
+    let mut stream = request(&server, MAPS, "").await;
+    sleep(limit + Duration::from_secs(2)).await;
+    let mut received = Vec::new();
+    let end = timeout(PATIENCE, stream.read_to_end(&mut received)).await;
+    // The connection is closed, with or without a reset.
+    let _reset = end.expect("the server has ended the response");
+    assert!(started.elapsed() > limit);
+    let whole = OBJECTS * OBJECT_BYTES;
+    let received = received.len();
+    println!("{received} of {whole} bytes were in buffers");
+    // In buffers of the server, of the kernel and of the client.
+    assert!((1..whole / 4).contains(&received), "{received} of {whole}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_not_read_take_little_memory_and_release_it() {
+    const LISTS: usize = 100;
+    const WATCHES: usize = 200;
+    const SOCKETS: usize = 100;
+    let server = Server::start(&FLAGS).await;
+    fill(&server).await;
+    usage::wait_until_idle(&server).await;
+    let before = usage::kib(&server, "RssAnon");
+    let slow = SlowClients::open(&server, [LISTS, WATCHES, SOCKETS]).await;
+    usage::wait_until_idle(&server).await;
+    let during = usage::kib(&server, "RssAnon");
+    let each = during.saturating_sub(before) / (LISTS + WATCHES + SOCKETS) as u64;
+    drop(slow);
+    let started = Instant::now();
+    let released = before + (during - before) / 4;
+    while usage::kib(&server, "RssAnon") > released {
+        let now = usage::kib(&server, "RssAnon") >> 10;
+        assert!(started.elapsed() < RECOVERY_MAX, "{now} MiB remain");
+        sleep(Duration::from_millis(100)).await;
+    }
+    let after = usage::kib(&server, "RssAnon") >> 10;
+    println!(
+        "{} MiB, {} MiB with {} connections ({each} KiB each), {after} MiB {:.1} s after their end",
+        before >> 10,
+        during >> 10,
+        LISTS + WATCHES + SOCKETS,
+        started.elapsed().as_secs_f64()
+    );
+    assert!(each < 400, "{each} KiB");
+    server.stop().await;
+}

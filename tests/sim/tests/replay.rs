@@ -1,0 +1,33 @@
+//! A seed gives the same run in every process.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Runs a seed in a new process; returns its output, which includes the digest of everything that the network delivered.
+fn simulate(seed: u64, trace: &Path) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_simulate"))
+        .args(["--seed", &seed.to_string(), "--trace"])
+        .arg(trace)
+        .output()
+        .expect("the program runs");
+    String::from_utf8(output.stdout).expect("the output is text")
+}
+
+#[test]
+fn a_seed_gives_the_same_run_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
+    for seed in watchet_test_util::seeds::seeds(20) {
+        assert_eq!(
+            simulate(seed, &first),
+            simulate(seed, &second),
+            "seed {seed}"
+        );
+        let [one, other] = [&first, &second].map(|path| std::fs::read(path).unwrap());
+        assert!(one.len() > 10_000, "seed {seed}: {} bytes", one.len());
+        assert!(
+            one == other,
+            "seed {seed}: what the network delivered differs"
+        );
+    }
+}
