@@ -12,7 +12,29 @@ pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
+/// Waits until the name of `path` in its directory is on disk.
+pub(super) fn sync_parent(path: &Path) -> std::io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
+        // The parent of a relative path of one component is the empty path, which cannot be opened.
+        _ => sync_directory(Path::new(".")),
+    }
+}
+
 /// Waits until the names of the files in `directory` are on disk.
 pub(super) fn sync_directory(directory: &Path) -> std::io::Result<()> {
     File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parent of `store` was the empty path, so a restore to it failed after it had renamed everything.
+    #[test]
+    fn the_parent_of_a_single_component_is_the_working_directory() {
+        sync_parent(Path::new("store")).unwrap();
+        sync_parent(Path::new("/store")).unwrap();
+        assert!(sync_parent(Path::new("no/store")).is_err());
+    }
 }

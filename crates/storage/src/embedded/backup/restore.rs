@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::super::error::{Fault, OpenError};
 use super::super::files::DATA_FILE;
 use super::super::open::{OpenDatabase, create, make_directory};
-use super::super::private_file::sync_directory;
+use super::super::private_file::sync_parent;
 use super::super::tables::Tables;
 use super::StoredValue;
 use super::file::{BackupError, BackupFile, BackupSummary};
@@ -125,8 +125,7 @@ impl NewStore {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => fs::rename(&temporary, &target),
         };
-        let parent = target.parent().unwrap_or(Path::new("."));
-        let synced = renamed.and_then(|()| sync_directory(parent));
+        let synced = renamed.and_then(|()| sync_parent(&target));
         synced.map_err(|error| OpenError::io(&target, error).into())
     }
 }
