@@ -45,7 +45,9 @@ mod with_etcd {
     use futures_util::StreamExt as _;
     use jiff::Timestamp;
 
-    use super::super::directory::{lock_existing, print, set_aside, store_directory};
+    use super::super::directory::{
+        existing_store, lock_existing, print, print_replaced, store_directory,
+    };
     use super::super::progress::Progress;
     use super::*;
     use crate::api::{ResourceVersion, StorageKey};
@@ -115,9 +117,10 @@ mod with_etcd {
         let (at, mut values) = read.await?;
         let last = unique_revisions(&mut values);
         let directory = store_directory(data_dir);
-        set_aside(&directory, matches.get_flag("force"))?;
         let revision = at.get().max(last);
-        embedded::create_from(&values, revision, &directory)?;
+        let existing = existing_store(matches);
+        let replaced = embedded::create_from(&values, revision, &directory, existing)?;
+        print_replaced(replaced.as_deref())?;
         print(&format!(
             "Imported {} objects of revision {at} of {} to {}, which is at revision {revision}",
             values.len(),

@@ -42,8 +42,6 @@ pub(in crate::server) enum StoreError {
     Request(#[from] RestError),
     #[error("cannot write {path:?}: {source}")]
     Write { path: PathBuf, source: io::Error },
-    #[error("cannot rename {path:?}: {source}")]
-    Rename { path: PathBuf, source: io::Error },
     #[error("{0}")]
     Refused(String),
     #[error("cannot print: {0}")]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 
-use super::directory::{lock_existing, print, set_aside, store_directory};
+use super::directory::{existing_store, lock_existing, print, print_replaced, store_directory};
 use super::error::StoreError;
 use super::progress::Progress;
 use crate::server::process::files::DataDir;
@@ -45,12 +45,13 @@ pub(super) fn restore(matches: &ArgMatches, data_dir: &Path) -> Result<(), Store
             directory.display()
         ));
     };
-    // Before the present store is renamed.
+    // Before the data directory is created.
     embedded::verify_backup(file)?;
     let _locked = DataDir::lock(data_dir)?;
-    set_aside(&directory, matches.get_flag("force"))?;
-    let summary = embedded::restore(file, &directory, bump.unwrap_or_default())?;
-    let (keys, revision) = (summary.keys, summary.revision);
+    let existing = existing_store(matches);
+    let restored = embedded::restore(file, &directory, bump.unwrap_or_default(), existing)?;
+    print_replaced(restored.replaced.as_deref())?;
+    let (keys, revision) = (restored.summary.keys, restored.summary.revision);
     let continues = match bump {
         Some(bump) => format!(", which continues at revision {}", revision + bump),
         None => String::new(),

@@ -127,6 +127,49 @@ async fn a_stopped_directory_is_backed_up() {
     assert!(report.contains("is sound"), "{report}");
 }
 
+/// `restore --force` moved the store away first. If it failed or was killed then, the next start served an empty cluster.
+#[tokio::test]
+async fn a_failed_or_killed_restore_leaves_a_store() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start_in(directory.path(), &[]).await;
+    create(&server, "old").await;
+    server.stop().await;
+    let file = directory.path().join("backup");
+    let path = file.to_str().expect("UTF-8");
+    store_done(directory.path(), &["backup", path]).await;
+    let server = Server::start_in(directory.path(), &[]).await;
+    create(&server, "newer").await;
+    let (listed, _) = list(&server).await;
+    server.stop().await;
+    let data = directory.path().join("data");
+    let (store_directory, restoring) = (data.join("store"), data.join("store.restoring"));
+
+    fs::write(&restoring, "").expect("a file");
+    let failed = store_refused(directory.path(), &["restore", path, "--force"], 1).await;
+    assert!(failed.contains("store.restoring"), "{failed}");
+    let server = Server::start_in(directory.path(), &[]).await;
+    assert_eq!(list(&server).await.0, listed);
+    server.stop().await;
+
+    // As a kill between the last two renames leaves it.
+    fs::remove_file(&restoring).expect("a file");
+    let other = tempfile::tempdir().expect("a temporary directory");
+    store_done(other.path(), &["restore", path]).await;
+    let complete = data.join("store.restoring.complete");
+    copy_directory(&other.path().join("data/store"), &complete);
+    fs::rename(&store_directory, data.join("store.replaced.1")).expect("a directory");
+    store_done(directory.path(), &["check"]).await;
+    fs::rename(&store_directory, &complete).expect("a directory");
+    let server = Server::start_in(directory.path(), &[]).await;
+    let (restored, _) = list(&server).await;
+    assert!(
+        restored.iter().any(|(name, _)| name == "old"),
+        "{restored:?}"
+    );
+    assert_eq!(restored.len() + 1, listed.len());
+    server.stop().await;
+}
+
 fn flip_bits_of_every_page(file: &Path) {
     let mut bytes = fs::read(file).expect("a file");
     for page in bytes.chunks_mut(4096).skip(1) {

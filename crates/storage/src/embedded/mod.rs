@@ -92,7 +92,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use self::backup::{
-    BackupError, BackupSummary, StoredValue, create_from, restore, verify_backup,
+    BackupError, BackupSummary, ExistingStore, Restored, StoredValue, create_from,
+    is_restore_interrupted, restore, verify_backup,
 };
 pub use self::check::CheckReport;
 pub use self::config::{Durability, EmbeddedConfig, Remembered};

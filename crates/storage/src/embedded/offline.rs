@@ -4,6 +4,7 @@
 use std::io;
 use std::path::Path;
 
+use super::backup::finish_interrupted;
 use super::check::{CheckReport, check_snapshot};
 use super::data::Data;
 use super::error::{Fault, OpenError, catch_damage};
@@ -109,6 +110,7 @@ fn change<T>(
 }
 
 fn open(directory: &Path) -> Result<(Data, Wal), OpenError> {
+    finish_interrupted(directory).map_err(|error| OpenError::io(directory, error))?;
     let path = directory.join(DATA_FILE);
     if !path.exists() && !directory.join(super::REVISION_FILE).exists() {
         let none = io::Error::new(io::ErrorKind::NotFound, "there is no store");

@@ -10,10 +10,15 @@
 //! everything before it (4 bytes). Numbers are little-endian.
 
 mod file;
+mod replacement;
 mod restore;
 
 pub use self::file::{BackupError, BackupSummary, verify_backup};
-pub use self::restore::{create_from, restore};
+pub(super) use self::replacement::finish_interrupted;
+pub use self::replacement::is_restore_interrupted;
+#[cfg(test)]
+pub(super) use self::replacement::{rename_all, renames, restoring_directory};
+pub use self::restore::{ExistingStore, Restored, create_from, restore};
 
 use std::sync::Arc;
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use redb::{Builder, Database, StorageBackend};
 
+use super::backup::finish_interrupted;
 use super::config::Remembered;
 use super::error::{Fault, OpenError, catch_damage};
 use super::files::{DATA_FILE, REVISION_FILE, WAL_FILES};
@@ -74,7 +75,9 @@ impl Data {
         directory: &Path,
         remembered: Option<Remembered<'_>>,
     ) -> Result<(Self, Wal), OpenError> {
-        make_directory(directory).map_err(|error| OpenError::io(directory, error))?;
+        finish_interrupted(directory)
+            .and_then(|()| make_directory(directory))
+            .map_err(|error| OpenError::io(directory, error))?;
         let lock = lock(directory)?;
         let path = directory.join(DATA_FILE);
         let disk = Disk::of(directory).map_err(|error| OpenError::io(directory, error))?;

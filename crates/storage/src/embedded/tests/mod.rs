@@ -6,6 +6,7 @@ mod disk;
 mod failures;
 mod full;
 mod offline;
+mod replaced;
 mod restored;
 mod size;
 mod visit;

@@ -5,12 +5,12 @@ use std::path::Path;
 use redb::ReadableTable as _;
 
 use super::super::backup::create_from;
-use super::super::{bump_revision, check, compact_file, restore, verify_backup};
+use super::super::{ExistingStore, bump_revision, check, compact_file, restore, verify_backup};
 use super::restored::copy_directory;
 use super::*;
 use crate::embedded::BackupError;
 
-fn open(directory: &Path) -> Arc<Embedded> {
+pub(super) fn open(directory: &Path) -> Arc<Embedded> {
     let config = EmbeddedConfig {
         durability: Durability::Fsync,
         compaction_interval: Duration::ZERO,
@@ -18,7 +18,7 @@ fn open(directory: &Path) -> Arc<Embedded> {
     Embedded::open(directory, config).unwrap()
 }
 
-async fn put_value(store: &Embedded, at: &str, value: Vec<u8>, ttl: Option<Duration>) {
+pub(super) async fn put_value(store: &Embedded, at: &str, value: Vec<u8>, ttl: Option<Duration>) {
     let (found, _) = store.get(&key(at)).await.unwrap();
     let expect = found.map_or(Expect::Absent, |found| Expect::At(found.mod_revision));
     let put = Put {
@@ -31,7 +31,7 @@ async fn put_value(store: &Embedded, at: &str, value: Vec<u8>, ttl: Option<Durat
 }
 
 /// Writes a backup of `store` to `path`.
-async fn back_up(store: &Arc<Embedded>, path: &Path) {
+pub(super) async fn back_up(store: &Arc<Embedded>, path: &Path) {
     let mut bytes = Vec::new();
     let mut parts = store.clone().backup().unwrap();
     while let Some(part) = parts.next().await {
@@ -40,7 +40,7 @@ async fn back_up(store: &Arc<Embedded>, path: &Path) {
     std::fs::write(path, bytes).unwrap();
 }
 
-async fn all(store: &Embedded) -> ListPage {
+pub(super) async fn all(store: &Embedded) -> ListPage {
     let request = ListRequest {
         prefix: key("/pods/"),
         start: String::new(),
@@ -121,7 +121,7 @@ async fn a_backup_of_a_running_store_is_the_state_of_one_revision() {
     assert_eq!(summary.bytes, bytes.len() as u64);
 
     let target = directory.path().join("restored");
-    restore(&file, &target, 0).unwrap();
+    restore(&file, &target, 0, ExistingStore::Refuse).unwrap();
     let report = check(&target, &mut |_, _| {}).unwrap();
     assert_eq!(
         (report.keys, report.deadlines),
@@ -197,7 +197,7 @@ async fn damaged_backups_are_refused_and_leave_nothing() {
     let check_refused = |bytes: &[u8], story: &str| {
         std::fs::write(&file, bytes).unwrap();
         let verified = verify_backup(&file).unwrap_err();
-        let restored = restore(&file, &target, 0).unwrap_err();
+        let restored = restore(&file, &target, 0, ExistingStore::Refuse).unwrap_err();
         for error in [verified, restored] {
             assert!(
                 matches!(error, BackupError::Damaged { .. }),
@@ -219,8 +219,8 @@ async fn damaged_backups_are_refused_and_leave_nothing() {
     check_refused(b"", "empty");
     std::fs::write(&file, &bytes).unwrap();
     std::fs::create_dir(&target).unwrap();
-    restore(&file, &target, 0).unwrap();
-    let again = restore(&file, &target, 0).unwrap_err();
+    restore(&file, &target, 0, ExistingStore::Refuse).unwrap();
+    let again = restore(&file, &target, 0, ExistingStore::Refuse).unwrap_err();
     assert!(matches!(again, BackupError::NotEmpty { .. }), "{again}");
     assert_eq!(all(&open(&target)).await, all(&store).await);
 }
@@ -371,7 +371,13 @@ async fn a_store_is_created_from_values() {
         mod_revision: ResourceVersion::new(revision),
         expires_ms,
     };
-    create_from(&[value("b", 5, 0), value("a", 9, u64::MAX - 1)], 12, &path).unwrap();
+    create_from(
+        &[value("b", 5, 0), value("a", 9, u64::MAX - 1)],
+        12,
+        &path,
+        ExistingStore::Refuse,
+    )
+    .unwrap();
     assert_eq!(check(&path, &mut |_, _| {}).unwrap().deadlines, 1);
     let store = open(&path);
     let listed = all(&store).await;
