@@ -110,6 +110,7 @@ pub use self::files::{
 };
 use self::hub::Hub;
 pub use self::offline::{Resized, bump_revision, check, compact_file};
+use self::open::OpenDatabase;
 use self::operation::{Op, Reply, WriterStatus};
 use self::sparse::Sparse;
 use self::tables::BATCH_OPS_MAX;
@@ -343,10 +344,11 @@ impl Storage for Embedded {
         &self,
         key: &StorageKey,
     ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
-        self.data.read(|snapshot| {
+        let read = self.data.read_async(|snapshot| {
             let revision = ResourceVersion::new(snapshot.position.revision);
             Ok((snapshot.get(key)?, revision))
-        })
+        });
+        read.await
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
@@ -394,7 +396,10 @@ impl Storage for Embedded {
         prefix: &StorageKey,
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
-        self.data.read(|snapshot| snapshot.exists(after.get()))?;
+        let exists = self
+            .data
+            .read_async(|snapshot| snapshot.exists(after.get()));
+        exists.await?;
         let cursor = Cursor::new(
             self.hub.clone(),
             &self.data,
@@ -410,10 +415,12 @@ impl Storage for Embedded {
         if let Some(failed) = self.status.failed() {
             return Err(failed);
         }
-        let is_sound = self.data.check_damage();
+        let is_sound = self.data.with_async(OpenDatabase::check_damage).await;
         is_sound.map_err(|fault| fault.name_file(self.data.name()))?;
-        let revision = self.data.read(|snapshot| Ok(snapshot.position.revision))?;
-        Ok(ResourceVersion::new(revision))
+        let read = self
+            .data
+            .read_async(|snapshot| Ok(ResourceVersion::new(snapshot.position.revision)));
+        read.await
     }
 
     fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
@@ -429,8 +436,10 @@ impl Storage for Embedded {
     }
 
     async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.data
-            .read(|snapshot| Ok(ResourceVersion::new(snapshot.position.compacted)))
+        let read = self
+            .data
+            .read_async(|snapshot| Ok(ResourceVersion::new(snapshot.position.compacted)));
+        read.await
     }
 
     fn progress_supported(&self) -> bool {

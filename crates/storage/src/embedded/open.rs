@@ -39,6 +39,14 @@ impl OpenDatabase {
         self.file.as_ref().and_then(CheckedFile::damage)
     }
 
+    /// Returns an error if a damaged page of the file was found.
+    pub(super) fn check_damage(&self) -> Result<(), Fault> {
+        match self.damage() {
+            Some(detail) => Err(Fault::Damaged(detail.to_owned())),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the cause of `fault`: after the first damaged page, the database only reports that an
     /// earlier access has failed.
     pub(super) fn with_root_cause(&self, fault: Fault) -> Fault {

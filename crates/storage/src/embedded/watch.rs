@@ -122,10 +122,9 @@ impl Cursor {
             biased;
             () = self.wake.notified() => {}
             () = self.progress.requested() => {
-                // The caller may have seen a revision that is committed but not yet published, so
-                // the revision comes from the tables.
+                // The caller may have seen a revision that is committed but not yet published.
                 let data = self.data.upgrade().ok_or_else(closed)?;
-                let revision = data.read(|snapshot| Ok(snapshot.position.revision))?;
+                let revision = data.newest()?;
                 self.requested_at = Some(self.requested_at.unwrap_or_default().max(revision));
             }
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use redb::{ReadableTable as _, ReadableTableMetadata as _, StorageBackend};
 
 use super::super::error::{Fault, catch_damage};
+use super::super::open::OpenDatabase;
 use super::super::snapshot::Base;
 use super::Data;
 use crate::StorageError;
@@ -36,10 +37,7 @@ impl Data {
 
     /// Returns an error if a damaged page of the file was found.
     pub(in super::super) fn check_damage(&self) -> Result<(), Fault> {
-        self.with(|db| match db.damage() {
-            Some(detail) => Err(Fault::Damaged(detail.to_owned())),
-            None => Ok(()),
-        })
+        self.with(OpenDatabase::check_damage)
     }
 
     /// Returns true if the file was opened without verifying all of it.
@@ -58,9 +56,11 @@ impl Data {
 
     /// Moves the pages of the data file together and truncates it. Reads wait meanwhile.
     pub(in super::super) fn compact_file(&self) -> Result<(), Fault> {
-        self.is_paused.store(true, Ordering::Relaxed);
+        if !self.availability.pause() {
+            return Err(self.closed());
+        }
         let compacted = self.compact_paused();
-        self.is_paused.store(false, Ordering::Relaxed);
+        self.availability.resume();
         compacted
     }
 

@@ -2,17 +2,19 @@
 //! Opens the file (locked and verified), replays the log, makes snapshots, and opens the file again
 //! after a failure.
 
+mod access;
+mod availability;
 mod file;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
 
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock};
 use redb::{Builder, Database, StorageBackend};
 
+use self::availability::Availability;
 use super::backup::finish_interrupted;
 use super::config::Remembered;
 use super::error::{Fault, OpenError, catch_damage};
@@ -23,7 +25,7 @@ use super::open::{
     open_file, open_tables, replay,
 };
 use super::revision_file::RevisionFiles;
-use super::snapshot::{Base, Snapshot};
+use super::snapshot::Base;
 use super::space::{Disk, Space};
 use super::state::State;
 use super::tables::Tables;
@@ -31,9 +33,6 @@ use super::visit::{VisitLimits, visit};
 use super::wal::{Frame, Wal};
 use crate::{ListVisitor, StorageError};
 use watchet_api::{ResourceVersion, StorageKey};
-
-/// How long a read waits while the data file is made smaller, before it fails.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Opens a failed database again.
 type Opener = Box<dyn Fn() -> Result<OpenDatabase, OpenError> + Send + Sync>;
@@ -51,8 +50,7 @@ pub(super) struct Data {
     on_disk: bool,
     /// The space on its disk, until the writer takes it; `None` if there is no disk.
     space: Mutex<Option<Space>>,
-    /// True while [`Self::with`] waits for the database: it is closed for a short time.
-    is_paused: AtomicBool,
+    availability: Availability,
     /// The length of the data file after its last compaction; 0 if there was none.
     shrunk_to: AtomicU64,
     /// The data file and the files of the log; empty if the database is not in a file.
@@ -155,7 +153,7 @@ impl Data {
             paths: Vec::new(),
             revisions: RevisionFiles::default(),
             space: Mutex::default(),
-            is_paused: AtomicBool::new(false),
+            availability: Availability::default(),
             shrunk_to: AtomicU64::new(0),
             lock: Mutex::default(),
         }
@@ -184,32 +182,11 @@ impl Data {
 
     /// Closes the file and releases the directory once current reads have ended.
     pub(super) fn close(&self) {
+        self.availability.close();
         let mut db = self.write_db();
         self.state.write().base = None;
         *db = None;
         self.lock.lock().take();
-    }
-
-    /// Locks the database for closing it. Waits for current reads; visits, which may take seconds, end
-    /// after the part that they read.
-    fn write_db(&self) -> RwLockWriteGuard<'_, Option<OpenDatabase>> {
-        self.visit_limits.stop();
-        let db = self.db.write();
-        self.visit_limits.resume();
-        db
-    }
-
-    /// Runs `work` on the database. Fails immediately while the database is being opened again,
-    /// which takes as long as verifying the file.
-    fn with<T>(&self, work: impl FnOnce(&OpenDatabase) -> Result<T, Fault>) -> Result<T, Fault> {
-        let guard = match self.is_paused.load(Ordering::Relaxed) {
-            true => self.db.try_read_for(PAUSE_MAX),
-            false => self.db.try_read(),
-        };
-        match guard.as_ref().and_then(|db| db.as_ref()) {
-            Some(db) => work(db).map_err(|fault| db.with_root_cause(fault)),
-            None => Err(self.closed()),
-        }
     }
 
     /// Converts a fault of work on a snapshot into the caller's error, with its root cause and the
@@ -223,14 +200,6 @@ impl Data {
         fault.name_file(&self.name)
     }
 
-    fn closed(&self) -> Fault {
-        let detail = format!(
-            "{}: the store is closed, or is being opened again after a failure",
-            self.name
-        );
-        Fault::Storage(StorageError::Unavailable(detail))
-    }
-
     /// Opens the database again after a failure. The transaction that failed may be in it or not.
     ///
     /// # Errors
@@ -240,6 +209,7 @@ impl Data {
             .opener
             .as_ref()
             .ok_or_else(|| Fault::Failed("the store is not in a file".to_owned()))?;
+        self.availability.close();
         let mut db = self.write_db();
         catch_damage(|| {
             // The file must be closed first: only one handle may have it open.
@@ -254,19 +224,10 @@ impl Data {
             self.state.write().rebase(base)?;
             *db = Some(opened);
             Ok(())
-        })
-    }
-
-    /// Runs `read` on a snapshot of the current state.
-    ///
-    /// # Errors
-    /// Returns the error of `read`, or [`StorageError::Corrupt`] if the file is damaged.
-    pub(super) fn read<T>(
-        &self,
-        read: impl FnOnce(&Snapshot) -> Result<T, Fault>,
-    ) -> Result<T, StorageError> {
-        catch_damage(|| self.with_snapshot(|snapshot| read(&snapshot)))
-            .map_err(|fault| fault.name_file(&self.name))
+        })?;
+        drop(db);
+        self.availability.open();
+        Ok(())
     }
 
     /// Passes the latest values of `prefix` to `visitor`, and returns their revision.
@@ -279,26 +240,6 @@ impl Data {
         visitor: &dyn ListVisitor,
     ) -> Result<ResourceVersion, StorageError> {
         self.read(|snapshot| visit(snapshot, &self.visit_limits, prefix, visitor))
-    }
-
-    /// Runs `work` on a snapshot of the current state, which must not outlive the call.
-    pub(super) fn with_snapshot<T>(
-        &self,
-        work: impl FnOnce(Snapshot) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        self.with(|_| {
-            let snapshot = self.state.read().snapshot();
-            work(snapshot.ok_or_else(|| self.closed())?)
-        })
-    }
-
-    /// Returns the last revision, which is the last that a client can have seen.
-    ///
-    /// # Errors
-    /// As [`Self::read`], if the store is closed.
-    pub(super) fn newest(&self) -> Result<u64, StorageError> {
-        self.with(|_| Ok(self.state.read().position.revision))
-            .map_err(|fault| fault.name_file(&self.name))
     }
 
     /// Makes a batch visible: `active` is the active layer with its changes, `position` is the

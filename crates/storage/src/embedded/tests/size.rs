@@ -84,6 +84,78 @@ async fn the_data_file_shrinks_while_it_is_read() {
     assert!(store.get(&key("/pods/ns/last")).await.unwrap().0.is_some());
 }
 
+/// A visitor that waits in its first part until the sender is dropped, also by a panic of the test.
+struct BlockingVisitor {
+    has_begun: tokio::sync::Notify,
+    released: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl crate::ListVisitor for BlockingVisitor {
+    fn visit(&self, _: usize, _: &[crate::VisitedValue<'_>]) {
+        self.has_begun.notify_one();
+        assert!(self.released.lock().recv().is_err());
+    }
+}
+
+/// Each get blocked a worker of the runtime for up to 5 s, while the shrink waited for a long list, and failed then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_block_no_thread_while_the_data_file_waits_for_a_long_list() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    let last = done(&store, "/pods/ns/first", Expect::Absent).await;
+    burst(&store).await;
+    let now = store.current_revision().await.unwrap();
+    assert!(now > last);
+    let tasks = Tasks::new();
+    let (release, released) = std::sync::mpsc::channel();
+    let visitor = Arc::new(BlockingVisitor {
+        has_begun: tokio::sync::Notify::new(),
+        released: Mutex::new(released),
+    });
+    let visit = {
+        let (store, visitor) = (store.clone(), visitor.clone());
+        tasks.spawn("visit", async move {
+            store.visit(&key("/pods/"), visitor).await
+        })
+    };
+    visitor.has_begun.notified().await;
+    let shrink = {
+        let store = store.clone();
+        tasks.spawn("shrink", async move { store.execute(Op::Shrink).await })
+    };
+    while !store.data.is_paused() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let reads = (0..4).map(|_| {
+        let store = store.clone();
+        tasks.spawn("read", async move {
+            store.get(&key("/pods/ns/first")).await?;
+            store.compacted_revision().await?;
+            drop(store.watch(&key("/pods/"), now).await?);
+            store.current_revision().await
+        })
+    });
+    let reads: Vec<_> = reads.collect();
+    // Tasks of the runtime go on.
+    for _ in 0..10 {
+        let started = Instant::now();
+        let timer = tasks.spawn("timer", tokio::time::sleep(Duration::from_millis(10)));
+        timer.await.unwrap();
+        let elapsed = started.elapsed();
+        assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
+    }
+    assert!(store.data.is_paused() && reads.iter().all(|read| !read.is_finished()));
+    // The watch cache requests it for consistent reads, on any thread.
+    assert_eq!(store.known_revision().unwrap().unwrap(), now);
+    drop(release);
+    for read in reads {
+        assert_eq!(read.await.unwrap().unwrap(), now);
+    }
+    shrink.await.unwrap().unwrap();
+    drop(visit.await.unwrap());
+    assert!(data_file_bytes(directory.path()) < 2 << 20);
+}
+
 #[tokio::test]
 async fn the_data_file_shrinks_at_a_clean_end_and_at_the_next_start() {
     let directory = tempfile::tempdir().unwrap();
