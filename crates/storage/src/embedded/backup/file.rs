@@ -9,8 +9,9 @@ use super::super::error::{Fault, OpenError};
 use super::{ENTRY_HEAD_LEN, MAGIC};
 use crate::embedded::VALUE_BYTES_MAX;
 
-/// The maximum length of a record: of the largest value, with a key and the fixed members.
-const RECORD_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 16);
+/// The maximum length of a record: of the largest value, with a key and the fixed members. No store has a longer one,
+/// see [`BackupError::TooLarge`].
+pub(super) const RECORD_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 16);
 
 /// A backup could not be read, or restored.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,17 @@ pub enum BackupError {
     NotEmpty {
         /// The directory.
         directory: PathBuf,
+    },
+    /// A value, or its key, is larger than the store accepts, so that no backup could contain it.
+    #[error(
+        "the value of {key:.300} has {bytes} bytes; the embedded store accepts {VALUE_BYTES_MAX} at most, and a key of \
+         some KiB: delete the object or make it smaller, and repeat the command"
+    )]
+    TooLarge {
+        /// The key.
+        key: String,
+        /// The size of the value.
+        bytes: usize,
     },
     /// The new store cannot be created.
     #[error(transparent)]

@@ -8,11 +8,12 @@ use super::super::open::{OpenDatabase, create, lock, make_directory};
 use super::super::private_file::sync_directory;
 use super::super::tables::Tables;
 use super::StoredValue;
-use super::file::{BackupError, BackupFile, BackupSummary};
+use super::file::{BackupError, BackupFile, BackupSummary, RECORD_BYTES_MAX};
 use super::replacement::{
     finish_interrupted, has_store, remove, rename_all, renames, replaced_directory,
     restoring_directory,
 };
+use crate::embedded::VALUE_BYTES_MAX;
 
 /// What to do with a store that exists where a new one is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +63,8 @@ pub fn restore(
 /// after a failed [`restore`].
 ///
 /// # Errors
-/// Returns [`BackupError`] if the directory has a store that `existing` refuses or that is in use, or if the store
-/// cannot be written.
+/// Returns [`BackupError`] if the directory has a store that `existing` refuses or that is in use, if a value is too
+/// large, or if the store cannot be written.
 pub fn create_from(
     values: &[StoredValue],
     revision: u64,
@@ -72,7 +73,14 @@ pub fn create_from(
 ) -> Result<Option<PathBuf>, BackupError> {
     let ((), replaced) = create_store(directory, existing, |tables| {
         for value in values {
-            let inserted = tables.insert_value(value.mod_revision.get(), &value.encode());
+            let record = value.encode();
+            if value.value.len() > VALUE_BYTES_MAX || record.len() > RECORD_BYTES_MAX {
+                return Err(BackupError::TooLarge {
+                    key: value.key.clone(),
+                    bytes: value.value.len(),
+                });
+            }
+            let inserted = tables.insert_value(value.mod_revision.get(), &record);
             inserted.map_err(|fault| OpenError::from_fault(directory, fault))?;
         }
         tables.set_revision(revision);

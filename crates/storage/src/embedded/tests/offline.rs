@@ -391,3 +391,33 @@ async fn a_store_is_created_from_values() {
     let values: Vec<_> = values.into_iter().map(Result::unwrap).collect();
     assert_eq!(values, [value("b", 5, 0), value("a", 9, u64::MAX - 1)]);
 }
+
+/// A value that was larger than the reader of backups accepts was imported, and then every backup failed.
+#[tokio::test]
+async fn a_store_is_created_only_from_values_that_a_backup_can_contain() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let value = |key: String, bytes: usize| StoredValue {
+        key,
+        value: vec![b'x'; bytes].into(),
+        create_revision: ResourceVersion::new(5),
+        mod_revision: ResourceVersion::new(5),
+        expires_ms: 0,
+    };
+    let name = || "/pods/ns/large".to_owned();
+    for refused in [
+        value(name(), VALUE_BYTES_MAX + 1),
+        value(format!("/pods/ns/{}", "x".repeat(1 << 16)), VALUE_BYTES_MAX),
+    ] {
+        let key = refused.key[..14].to_owned();
+        let error = create_from(&[refused], 5, &path, ExistingStore::Refuse).unwrap_err();
+        assert!(matches!(error, BackupError::TooLarge { .. }), "{error}");
+        assert!(error.to_string().contains(&key), "{error}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+    let largest = value(name(), VALUE_BYTES_MAX);
+    create_from(&[largest], 5, &path, ExistingStore::Refuse).unwrap();
+    let file = directory.path().join("backup");
+    back_up(&open(&path), &file).await;
+    assert_eq!(verify_backup(&file).unwrap().keys, 1);
+}
