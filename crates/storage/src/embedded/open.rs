@@ -162,9 +162,13 @@ pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Creates an empty store under a temporary name first, so that a killed process leaves no partial
-/// file, which a later open would report as corrupt.
-pub(super) fn create(directory: &Path, path: &Path) -> Result<OpenDatabase, OpenError> {
+/// Creates an empty store at `revision` under a temporary name first, so that a killed process leaves no partial
+/// file, which a later open would report as corrupt, and no store at a lower revision.
+pub(super) fn create(
+    directory: &Path,
+    path: &Path,
+    revision: u64,
+) -> Result<OpenDatabase, OpenError> {
     let new = directory.join(NEW_DATA_FILE);
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -179,7 +183,7 @@ pub(super) fn create(directory: &Path, path: &Path) -> Result<OpenDatabase, Open
         .set_cache_size(PAGE_CACHE_BYTES)
         .create_with_backend(file.clone())
         .map_err(|error| OpenError::from_fault(&new, error.into()))?;
-    initialize(&db).map_err(|fault| OpenError::from_fault(&new, fault))?;
+    initialize(&db, revision).map_err(|fault| OpenError::from_fault(&new, fault))?;
     file.sync_created()
         .map_err(|error| OpenError::io(&new, error))?;
     file.set_open();
@@ -193,10 +197,11 @@ pub(super) fn create(directory: &Path, path: &Path) -> Result<OpenDatabase, Open
     })
 }
 
-pub(super) fn initialize(db: &Database) -> Result<(), Fault> {
+/// Creates the tables of an empty store at `revision`.
+pub(super) fn initialize(db: &Database, revision: u64) -> Result<(), Fault> {
     let mut txn = db.begin_write()?;
     txn.set_two_phase_commit(true);
-    tables::create(&txn)?;
+    tables::create(&txn, revision)?;
     txn.commit()?;
     Ok(())
 }

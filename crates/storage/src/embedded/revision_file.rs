@@ -19,7 +19,7 @@ use super::config::Remembered;
 use super::error::OpenError;
 use super::files::REVISION_FILE;
 use super::private_file::open_private;
-use super::tables::REMEMBERED_AHEAD;
+use super::tables::{FIRST_REVISION, REMEMBERED_AHEAD};
 
 const NAME: &str = "revision_file";
 
@@ -108,8 +108,17 @@ impl RevisionFiles {
         self.last
     }
 
-    /// Logs that a new store is created, if there was one before.
-    pub(super) fn warn_if_used(&self, directory: &Path) {
+    /// Returns the revision of a new store: one that no client has seen if there was a store before.
+    pub(super) fn first(&self) -> u64 {
+        match self.seen {
+            Some(seen) if seen > FIRST_REVISION => seen + REMEMBERED_AHEAD,
+            None if self.was_used => REMEMBERED_AHEAD,
+            _ => FIRST_REVISION,
+        }
+    }
+
+    /// Logs that a new store is created at `revision`, if there was one before.
+    pub(super) fn warn_if_used(&self, directory: &Path, revision: u64) {
         if !self.was_used && self.seen.is_none() {
             return;
         }
@@ -117,17 +126,17 @@ impl RevisionFiles {
         tracing::warn!(
             %store,
             seen = self.seen,
+            revision,
             "the store is missing or empty, but the data directory was used before: starting with an \
              empty store, at a later revision; if its objects are needed, stop the server, restore the \
              directory of the store from a backup and start again"
         );
     }
 
-    /// Sets the revision at which the store was opened, and whether it is new.
-    pub(super) fn set_opened(&mut self, revision: u64, is_new: bool) {
+    /// Sets the revision at which the store was opened.
+    pub(super) fn set_opened(&mut self, revision: u64) {
         self.seen_max = match self.seen {
             Some(seen) if seen > revision => seen + REMEMBERED_AHEAD,
-            None if is_new && self.was_used => REMEMBERED_AHEAD,
             _ => 0,
         };
     }

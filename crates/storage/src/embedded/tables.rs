@@ -146,8 +146,8 @@ pub(super) fn is_near_ceiling(revision: u64, ceiling: u64) -> bool {
     revision + BATCH_REVISIONS_MAX > ceiling
 }
 
-/// Creates the tables of a new store.
-pub(super) fn create(txn: &WriteTransaction) -> Result<(), Fault> {
+/// Creates the tables of a new store, which is at `revision`, without history before it.
+pub(super) fn create(txn: &WriteTransaction, revision: u64) -> Result<(), Fault> {
     txn.open_table(LOG)?;
     txn.open_table(CURRENT)?;
     txn.open_table(EXPIRY)?;
@@ -161,6 +161,12 @@ pub(super) fn create(txn: &WriteTransaction) -> Result<(), Fault> {
     ];
     for (name, value) in numbers {
         meta.insert(name, &*encode_number(name, value))?;
+    }
+    drop(meta);
+    if revision > FIRST_REVISION {
+        let mut tables = Tables::open(txn)?;
+        tables.set_revision(revision);
+        tables.finish()?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::super::error::{Fault, OpenError};
 use super::super::files::DATA_FILE;
 use super::super::open::{OpenDatabase, create, lock, make_directory};
 use super::super::private_file::sync_directory;
-use super::super::tables::Tables;
+use super::super::tables::{FIRST_REVISION, Tables};
 use super::StoredValue;
 use super::file::{BackupError, BackupFile, BackupSummary, RECORD_BYTES_MAX};
 use super::replacement::{
@@ -126,7 +126,7 @@ fn write_store<T>(
 ) -> Result<T, BackupError> {
     let io = |error| BackupError::from(OpenError::io(directory, error));
     make_directory(directory).map_err(io)?;
-    let db = create(directory, &directory.join(DATA_FILE))?;
+    let db = create(directory, &directory.join(DATA_FILE), FIRST_REVISION)?;
     let written = write_tables(&db, directory, write)?;
     // Stores the checksums of the pages.
     drop(db);

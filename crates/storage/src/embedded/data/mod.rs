@@ -28,7 +28,7 @@ use super::revision_file::RevisionFiles;
 use super::snapshot::Base;
 use super::space::{Disk, Space};
 use super::state::State;
-use super::tables::Tables;
+use super::tables::{FIRST_REVISION, Tables};
 use super::visit::{VisitLimits, visit};
 use super::wal::{Frame, Wal};
 use crate::{ListVisitor, StorageError};
@@ -88,8 +88,9 @@ impl Data {
         };
         let db = match (len, revisions.last()) {
             (None, None) => {
-                revisions.warn_if_used(directory);
-                create(directory, &path)?
+                let first = revisions.first();
+                revisions.warn_if_used(directory, first);
+                create(directory, &path, first)?
             }
             (None, Some(last_revision)) => {
                 let detail = format!(
@@ -106,7 +107,7 @@ impl Data {
         let (data, wal) = Self::recover(db, &path, open_wal)?;
         let revision = data.state.read().position.revision;
         check_revision(&path, revision, revisions.last())?;
-        revisions.set_opened(revision, len.is_none());
+        revisions.set_opened(revision);
         let again = path.clone();
         let wal_paths = WAL_FILES.map(|name| directory.join(name));
         let data = Self {
@@ -166,7 +167,7 @@ impl Data {
             .set_cache_size(PAGE_CACHE_BYTES)
             .create_with_backend(backend)
             .map_err(|error| OpenError::from_fault(path, error.into()))?;
-        initialize(&db).map_err(|fault| OpenError::from_fault(path, fault))?;
+        initialize(&db, FIRST_REVISION).map_err(|fault| OpenError::from_fault(path, fault))?;
         let base = open_tables(&db, path)?;
         Ok(Self::new(db.into(), path, State::new(base, None)))
     }

@@ -173,6 +173,27 @@ async fn a_missing_store_of_a_used_directory_does_not_begin_at_the_first_revisio
     assert_eq!(store.current_revision().await.unwrap().get(), 1);
 }
 
+/// A kill after the creation of the new store, and before its revision was raised, left a store at revision 1, which the
+/// next start did not recognize as a new one.
+#[tokio::test]
+async fn a_store_that_is_killed_at_its_creation_does_not_begin_at_the_first_revision() {
+    let directory = DataDirectory::new();
+    let file = directory.0.path().join(REMEMBERED_FILE);
+    fs::write(&file, b"unreadable").unwrap();
+    let remembered = Remembered {
+        revision_file: &file,
+        was_used: true,
+    };
+    // As the first step of the open that follows, which has not written the file.
+    drop(Data::open(&directory.store(), Some(remembered)).unwrap());
+    assert_eq!(fs::read(&file).unwrap(), b"unreadable");
+    let store = directory.try_open(true, Durability::Fsync).unwrap();
+    let revision = store.current_revision().await.unwrap();
+    assert!(revision.get() >= REMEMBERED_AHEAD, "{revision}");
+    drop(store);
+    super::super::check(&directory.store(), &mut |_, _| {}).unwrap();
+}
+
 /// A store whose files are of different times is damaged, not restored.
 #[tokio::test]
 async fn a_data_file_that_is_older_than_the_files_beside_it_is_refused() {
