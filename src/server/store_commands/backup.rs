@@ -92,13 +92,7 @@ async fn write_partial(
     parts: impl Stream<Item = Result<Bytes, StoreError>>,
     partial: &Path,
 ) -> Result<(), StoreError> {
-    let opened = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(PRIVATE)
-        .open(partial);
-    let mut out = opened.map_err(|source| failed(partial, source))?;
+    let mut out = create_partial(partial).map_err(|source| failed(partial, source))?;
     let (mut progress, mut bytes) = (Progress::new("written"), 0);
     let mut parts = std::pin::pin!(parts);
     while let Some(part) = parts.next().await {
@@ -111,9 +105,58 @@ async fn write_partial(
     out.sync_all().map_err(|source| failed(partial, source))
 }
 
+/// Creates the file, for its owner only. One that exists is removed: it would keep its mode, and may be a link.
+fn create_partial(partial: &Path) -> io::Result<File> {
+    match fs::remove_file(partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(PRIVATE)
+        .open(partial)
+}
+
 fn failed(path: &Path, source: io::Error) -> StoreError {
     StoreError::Write {
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// The mode of a file that existed was kept, so that all users could read the Secrets in the backup, and a link was
+    /// followed to any file.
+    #[test]
+    fn an_existing_partial_file_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let (partial, other) = ["backup.partial", "other"]
+            .map(|name| directory.path().join(name))
+            .into();
+        let set_up: [fn(&Path, &Path); 3] = [
+            |partial, other| fs::copy(other, partial).map(drop).unwrap(),
+            |partial, other| std::os::unix::fs::symlink(other, partial).unwrap(),
+            |_, _| {},
+        ];
+        for set_up in set_up {
+            fs::write(&other, "other").unwrap();
+            fs::set_permissions(&other, fs::Permissions::from_mode(0o644)).unwrap();
+            set_up(&partial, &other);
+            create_partial(&partial)
+                .unwrap()
+                .write_all(b"backup")
+                .unwrap();
+            let metadata = fs::symlink_metadata(&partial).unwrap();
+            assert!(metadata.is_file());
+            assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+            assert_eq!(fs::read(&other).unwrap(), b"other");
+            fs::remove_file(&partial).unwrap();
+        }
     }
 }
