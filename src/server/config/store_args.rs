@@ -58,8 +58,9 @@ pub(super) fn command() -> Command {
             Command::new("import")
                 .about("Create a store with all objects of an etcd")
                 .after_help(
-                    "Reads one revision of etcd. The store has the same revisions, so clients that list it go on. \
-                     Objects that a kube-apiserver stored in protobuf are copied as they are, and a server reads them.",
+                    "Reads one revision of etcd. It keeps etcd's mod revisions, except that keys of one transaction, and \
+                     keys written shortly after it, get higher ones. History is empty, so a watch from a revision before \
+                     the import gets a 410. Objects that a kube-apiserver stored in protobuf are copied as they are, and a server reads them.",
                 )
                 .arg(force("Replace a store; the replaced one is renamed to store.replaced.<time>")),
             ETCD_FLAGS,

@@ -115,9 +115,8 @@ mod with_etcd {
         let mut progress = Progress::new("imported");
         let read = etcd.values_in_order(|count| progress.report("objects", count));
         let (at, mut values) = read.await?;
-        let last = unique_revisions(&mut values);
         let directory = store_directory(data_dir);
-        let revision = at.get().max(last);
+        let revision = unique_revisions(at.get(), &mut values);
         let existing = existing_store(matches);
         let replaced = embedded::create_from(&values, revision, &directory, existing)?;
         print_replaced(replaced.as_deref())?;
@@ -177,15 +176,20 @@ mod with_etcd {
     }
 
     /// Gives values that were written by one transaction revisions of their own: the embedded store has one value per
-    /// revision. Returns the last one. The values are in the order of their revisions, and remain so.
-    pub(super) fn unique_revisions(values: &mut [StoredValue]) -> u64 {
-        let mut last = 0;
+    /// revision. The values are in the order of their revisions, and remain so.
+    ///
+    /// Returns the revision of the store with these values of etcd at revision `at`. If any value was changed, it is a
+    /// later one than `at`, so that clients that have seen the values of etcd list again: a watch from `at` would not
+    /// report that the resource versions changed.
+    pub(super) fn unique_revisions(at: u64, values: &mut [StoredValue]) -> u64 {
+        let (mut last, mut is_changed) = (0, false);
         for value in values {
             let revision = value.mod_revision.get().max(last + 1);
+            is_changed |= revision != value.mod_revision.get();
             value.mod_revision = ResourceVersion::new(revision);
             last = revision;
         }
-        last
+        at.max(last) + u64::from(is_changed)
     }
 }
 
@@ -197,23 +201,58 @@ pub(super) use without_etcd::{export, import};
 #[cfg(all(test, feature = "etcd"))]
 mod tests {
     use super::with_etcd::unique_revisions;
-    use crate::api::ResourceVersion;
-    use crate::storage::embedded::StoredValue;
+    use crate::api::{ResourceVersion, StorageKey};
+    use crate::storage::embedded::{
+        Embedded, EmbeddedConfig, ExistingStore, StoredValue, create_from,
+    };
+    use crate::storage::{Storage as _, StorageError};
 
-    #[test]
-    fn values_of_a_transaction_get_revisions_of_their_own() {
-        let value = |revision| StoredValue {
-            key: String::new(),
+    fn values<const N: usize>(revisions: [u64; N]) -> [StoredValue; N] {
+        revisions.map(|revision| StoredValue {
+            key: format!("/pods/ns/{revision}"),
             value: Default::default(),
             create_revision: ResourceVersion::new(revision),
             mod_revision: ResourceVersion::new(revision),
             expires_ms: 0,
-        };
-        let mut values = [3, 5, 5, 5, 6, 20].map(value);
-        assert_eq!(unique_revisions(&mut values), 20);
-        let revisions = values.map(|value| value.mod_revision.get());
+        })
+    }
+
+    /// The store was at the revision of etcd, so that a client with an old resource version of an object went on from a
+    /// watch, and its updates of the object were conflicts forever.
+    #[test]
+    fn values_of_a_transaction_get_revisions_of_their_own() {
+        let mut changed = values([3, 5, 5, 5, 6, 20]);
+        assert_eq!(unique_revisions(20, &mut changed), 21);
+        let revisions = changed.map(|value| value.mod_revision.get());
         assert_eq!(revisions, [3, 5, 6, 7, 8, 20]);
-        assert_eq!(unique_revisions(&mut [2, 2].map(value)), 3);
-        assert_eq!(unique_revisions(&mut []), 0);
+        assert_eq!(unique_revisions(25, &mut values([3, 5, 5, 20])), 26);
+        assert_eq!(unique_revisions(2, &mut values([2, 2])), 4);
+        assert_eq!(unique_revisions(25, &mut values([3, 5, 20])), 25);
+        assert_eq!(unique_revisions(1, &mut []), 1);
+    }
+
+    /// A watch from the revision of etcd gets a 410 if resource versions differ from those in etcd.
+    #[tokio::test]
+    async fn clients_list_again_if_resource_versions_were_changed() {
+        for (revisions, goes_on) in [([3, 5, 5, 20], false), ([3, 4, 5, 20], true)] {
+            let directory = tempfile::tempdir().unwrap();
+            let store = directory.path().join("store");
+            let mut values = values(revisions);
+            for (index, value) in values.iter_mut().enumerate() {
+                value.key = format!("/pods/ns/{index}");
+            }
+            let revision = unique_revisions(20, &mut values);
+            create_from(&values, revision, &store, ExistingStore::Refuse).unwrap();
+            let store = Embedded::open(&store, EmbeddedConfig::default()).unwrap();
+            let prefix = StorageKey::new("/pods/").unwrap();
+            let watch = store.watch(&prefix, ResourceVersion::new(20)).await;
+            match goes_on {
+                true => assert!(watch.is_ok(), "{watch:?}"),
+                false => assert!(
+                    matches!(watch, Err(StorageError::Compacted { .. })),
+                    "{watch:?}"
+                ),
+            }
+        }
     }
 }
