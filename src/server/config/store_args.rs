@@ -11,6 +11,9 @@ use crate::server::config::settings::Settings;
 /// What `--bump-revision` adds by default: more than a server writes between two backups. The recommendation of etcd.
 const BUMP: &str = "1000000000";
 
+/// The maximum of `--bump-revision`, far below what a revision can be.
+const BUMP_MAX: u64 = 1 << 48;
+
 /// The flags of `serve` that all commands have.
 const DIRECTORY_FLAGS: &[&str] = &["data-dir"];
 /// The flags of `serve` that the commands for etcd have.
@@ -110,16 +113,26 @@ fn restore() -> Command {
                 .long("bump-revision")
                 .value_name("NUMBER")
                 .num_args(0..=1)
-                .require_equals(true)
                 .default_missing_value(BUMP)
                 .help(format!(
                     "Add this to the revision ({BUMP} if no number is given), so that it is beyond any that a client \
                      has seen; clients list again. A start does so itself if the data directory has recorded a later \
-                     revision"
+                     revision. FILE must be before it: what follows is the number"
                 ))
-                .value_parser(value_parser!(u64).range(1..=1 << 48)),
+                .value_parser(parse_bump),
         )
         .arg(force("Replace a store; the replaced one is renamed to store.replaced.<time>"))
+}
+
+/// Parses the number of `--bump-revision`, which may also be the argument after it, as for etcdutl.
+fn parse_bump(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(number @ 1..=BUMP_MAX) => Ok(number),
+        Ok(_) => Err(format!("it must be from 1 to {BUMP_MAX}")),
+        Err(error) => Err(format!(
+            "{error}; if it is the file, write it before --bump-revision"
+        )),
+    }
 }
 
 fn force(help: &'static str) -> Arg {
@@ -158,4 +171,50 @@ pub(in crate::server) fn flags(matches: &ArgMatches) -> Flags {
     // Other settings have no effect here, and are checked by the server.
     settings.give_environment(variables);
     settings.flags()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<(Option<PathBuf>, Option<u64>), String> {
+        let args = [&["watchet"], args].concat();
+        let matches = restore().try_get_matches_from(args);
+        let matches = matches.map_err(|error| error.to_string())?;
+        let file = matches.get_one("file").cloned();
+        Ok((file, matches.get_one("bump-revision").copied()))
+    }
+
+    /// The spelling of etcdutl, `--bump-revision 1000000000`, was parsed as a FILE: "cannot read the backup 1000000000".
+    #[test]
+    fn the_number_of_a_bump_may_be_an_argument_of_its_own() {
+        let file = || Some(PathBuf::from("b"));
+        for (args, expected) in [
+            (&["--bump-revision"][..], (None, Some(1_000_000_000))),
+            (&["--bump-revision", "5"], (None, Some(5))),
+            (&["--bump-revision=5"], (None, Some(5))),
+            (&["b", "--bump-revision", "5"], (file(), Some(5))),
+            (&["--bump-revision", "5", "b"], (file(), Some(5))),
+            (&["--bump-revision=5", "b", "--force"], (file(), Some(5))),
+            (&["b", "--bump-revision"], (file(), Some(1_000_000_000))),
+            (
+                &["--bump-revision", "--force", "b"],
+                (file(), Some(1_000_000_000)),
+            ),
+            (&["b"], (file(), None)),
+        ] {
+            assert_eq!(parse(args), Ok(expected), "{args:?}");
+        }
+        for (args, message) in [
+            (["--bump-revision", "b"], "write it before --bump-revision"),
+            (["--bump-revision", "0"], "it must be from 1 to"),
+            (
+                ["--bump-revision", "281474976710657"],
+                "it must be from 1 to",
+            ),
+        ] {
+            let error = parse(&args).unwrap_err();
+            assert!(error.contains(message), "{error}");
+        }
+    }
 }

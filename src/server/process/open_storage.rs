@@ -10,7 +10,7 @@ use crate::server::envtest::etcd_storage::EnvtestEtcdStorage;
 use crate::server::process::open_error::OpenError;
 use crate::server::process::open_etcd;
 use crate::storage::Storage;
-use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig, Remembered};
+use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig, LastRevision};
 use crate::storage::memory::Memory;
 
 /// The flush interval of `--durability interval`, i.e. how many acknowledged writes an embedded
@@ -67,12 +67,14 @@ fn open_embedded(
         compaction_interval,
     };
     let directory = parent.data_dir.join(STORE_DIRECTORY);
-    let remembered = Remembered {
-        revision_file: &parent.data_dir.join(embedded::REMEMBERED_FILE),
+    let last_revision = LastRevision {
+        file: &parent.data_dir.join(embedded::LAST_REVISION_FILE),
         was_used: parent.was_used,
     };
     // Opening verifies the file, which blocks for some time if it is large.
-    tokio::task::block_in_place(|| Embedded::open_remembered(&directory, remembered, config))
+    tokio::task::block_in_place(|| {
+        Embedded::open_with_last_revision(&directory, last_revision, config)
+    })
 }
 
 /// Returns a description of the storage for the announcement.

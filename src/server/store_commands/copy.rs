@@ -97,7 +97,7 @@ mod with_etcd {
         if now < at {
             print(
                 "The revision of etcd is lower than that of the store: restart clients that have seen the store, or \
-                 raise the revision of etcd (etcdutl snapshot restore --bump-revision --mark-compacted)",
+                 raise the revision of etcd (etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted)",
             )?;
         }
         Ok(())

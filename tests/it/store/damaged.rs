@@ -34,7 +34,11 @@ async fn a_server_that_finds_damage_before_it_is_ready_exits() {
     assert_eq!(output.status.code(), Some(1), "{errors}");
     let last = errors.lines().last().unwrap_or_default();
     assert!(last.starts_with("watchet: "), "{errors}");
-    for word in ["corrupt", "store.redb", "restore the data directory"] {
+    for word in [
+        "corrupt",
+        "store.redb",
+        "run `watchet store restore FILE --force`",
+    ] {
         assert!(last.contains(word), "{errors}");
     }
     assert!(!String::from_utf8_lossy(&output.stdout).contains("is ready"));

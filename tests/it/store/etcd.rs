@@ -68,7 +68,7 @@ async fn a_store_is_exported_and_imported_again() {
     let printed = store_done(imported.path(), &args).await;
     assert!(printed.contains("Imported"), "{printed}");
     let report = store_done(imported.path(), &["check"]).await;
-    assert!(report.contains("of which 1 expire"), "{report}");
+    assert!(report.contains(", 1 with a TTL"), "{report}");
     let server = Server::start_in(imported.path(), &[]).await;
     let (items, now) = list(&server).await;
     assert_eq!(items, copied, "keys, values and revisions");

@@ -63,7 +63,7 @@ async fn fill(server: &Server, prefix: &str) -> Vec<String> {
             continue;
         }
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{text}");
-        assert!(text.contains("no space is left"), "{text}");
+        assert!(text.contains("is almost full"), "{text}");
         assert!(text.contains("delete objects"), "{text}");
         return names;
     }
@@ -92,7 +92,9 @@ async fn a_full_disk_can_be_left() {
     let events = wire.get(&watch).await.text();
     assert!(events.contains("DELETED"), "{events}");
     assert!(
-        server.log().contains("the disk of the store is full"),
+        server
+            .log()
+            .contains("the disk of the store is almost full"),
         "{}",
         server.log()
     );

@@ -7,7 +7,7 @@ use super::deadlines::Deadlines;
 use super::error::Fault;
 use super::layer::{Layer, Position};
 use super::snapshot::Snapshot;
-use super::space::Allowed;
+use super::space::AllowedWrites;
 use super::tables::EXPIRE_KEYS_MAX;
 use super::wal::Frame;
 use crate::{Expect, KeyValue, Outcome, Put, StorageError, StorageEvent};
@@ -25,7 +25,7 @@ pub(super) struct Batch<'a> {
     position: Position,
     deadlines: &'a mut Deadlines,
     events: Vec<StorageEvent>,
-    allowed: Allowed,
+    allowed: AllowedWrites,
 }
 
 /// The changes of a batch.
@@ -56,12 +56,12 @@ impl<'a> Batch<'a> {
             deadlines,
             events: Vec::with_capacity(operations),
             snapshot,
-            allowed: Allowed::All,
+            allowed: AllowedWrites::All,
         }
     }
 
     /// Sets what the disk has space for.
-    pub(super) fn allow(&mut self, allowed: Allowed) {
+    pub(super) fn allow(&mut self, allowed: AllowedWrites) {
         self.allowed = allowed;
     }
 
@@ -100,20 +100,21 @@ impl<'a> Batch<'a> {
     /// Returns an error if the disk has no space for a value. `live` is the head of the present one.
     fn check_space(&self, put: &Put, live: Option<Head>) -> Result<(), Fault> {
         let free = match (self.allowed, live) {
-            (Allowed::All, _) => return Ok(()),
-            (Allowed::Small(free), Some(head)) => {
+            (AllowedWrites::All, _) => return Ok(()),
+            (AllowedWrites::DeletionsAndSmallUpdates(free), Some(head)) => {
                 let present = self.value_at(&put.key, head.modified)?;
                 if put.value.len() <= present.len() + GROWTH_MAX {
                     return Ok(());
                 }
                 free
             }
-            (Allowed::Small(free) | Allowed::Deletions(free), _) => free,
+            (AllowedWrites::DeletionsAndSmallUpdates(free) | AllowedWrites::Deletions(free), _) => {
+                free
+            }
         };
         Err(Fault::Storage(StorageError::Failed(format!(
-            "no space is left on the disk of the store ({free} bytes are free), so {} is not written: \
-             free disk space, or delete objects; deletions are accepted, and all writes once there is \
-             space again",
+            "the disk of the store is almost full ({free} bytes free): {} was not written; free disk \
+             space or delete objects, deletions are accepted",
             put.key
         ))))
     }

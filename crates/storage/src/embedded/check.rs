@@ -1,5 +1,5 @@
 //! Checks a store beyond the checksums of its pages and records: each object is reachable, each record
-//! belongs to a key, no revision of the history is missing, and each deadline is that of a value.
+//! belongs to a key, no revision of the history is missing, and each expiry time is that of a value.
 
 use std::fmt;
 
@@ -25,8 +25,8 @@ pub struct CheckReport {
     pub deleted_keys: u64,
     /// The number of records: values, earlier values and deletions.
     pub records: u64,
-    /// The number of keys that expire.
-    pub deadlines: u64,
+    /// The number of keys with a TTL, which expire.
+    pub with_ttl: u64,
     /// The number of records that only the write-ahead log has.
     pub records_in_log: u64,
     /// The size of the data file in bytes.
@@ -41,13 +41,13 @@ impl fmt::Display for CheckReport {
             keys,
             deleted_keys,
             records,
-            deadlines,
+            with_ttl,
             records_in_log,
             data_file_bytes,
         } = self;
         writeln!(f, "revision           {revision}")?;
-        writeln!(f, "history since      {compacted}")?;
-        writeln!(f, "objects            {keys}, of which {deadlines} expire")?;
+        writeln!(f, "compacted revision {compacted}")?;
+        writeln!(f, "objects            {keys}, {with_ttl} with a TTL")?;
         writeln!(f, "deleted objects    {deleted_keys} in the history")?;
         writeln!(
             f,
@@ -57,8 +57,7 @@ impl fmt::Display for CheckReport {
     }
 }
 
-/// Checks everything that `snapshot` has. `collected` is the revision up to which compacted records
-/// are deleted.
+/// Checks everything that `snapshot` has. The size of the data file in the report is 0.
 pub(super) fn check_snapshot(
     snapshot: &Snapshot,
     progress: &mut dyn FnMut(&str, u64),
@@ -71,7 +70,7 @@ pub(super) fn check_snapshot(
     let collected = snapshot.base.numbers.collected;
     let records = check_records(snapshot, collected, progress)?;
     let mut deadlines = Deadlines::load(snapshot)?.into_set();
-    let with_deadline = deadlines.len() as u64;
+    let with_ttl = deadlines.len() as u64;
     let (mut keys, mut deleted_keys, mut reachable) = (0, 0, 0);
     for entry in snapshot.heads_from("")? {
         let (key, head) = entry?;
@@ -82,7 +81,9 @@ pub(super) fn check_snapshot(
         }
         let deadline = (head.expires_ms, head.modified);
         if head.expires() && !deadlines.remove(&deadline) {
-            return Err(Fault::Damaged(format!("the deadline of {key} is missing")));
+            return Err(Fault::Damaged(format!(
+                "the expiry time of {key} is missing"
+            )));
         }
         if (keys + deleted_keys) % PROGRESS_EVERY == 0 {
             progress("objects", keys + deleted_keys);
@@ -90,7 +91,7 @@ pub(super) fn check_snapshot(
     }
     if let Some((deadline, revision)) = deadlines.first() {
         return Err(Fault::Damaged(format!(
-            "the deadline {deadline} is for revision {revision}, at which no key is"
+            "the expiry time {deadline} is for revision {revision}, which no key has"
         )));
     }
     if reachable != records {
@@ -104,7 +105,7 @@ pub(super) fn check_snapshot(
         keys,
         deleted_keys,
         records,
-        deadlines: with_deadline,
+        with_ttl,
         records_in_log: revision - snapshot.base.numbers.revision,
         data_file_bytes: 0,
     })

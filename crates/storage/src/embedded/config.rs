@@ -18,14 +18,14 @@ pub enum Durability {
     None,
 }
 
-/// What is known of a store outside of its directory, so that a directory that was replaced by an
-/// older copy, or that is missing, is detected: the store then continues at a revision that no client
-/// has seen, without history, so that clients list again.
+/// The record of the last revision outside of the directory of a store, so that a directory that was
+/// replaced by an older copy, or that is missing, is detected: the store then continues at a revision
+/// that no client has seen, without history, so that clients list again.
 #[derive(Debug, Clone, Copy)]
-pub struct Remembered<'a> {
+pub struct LastRevision<'a> {
     /// The file, outside of the directory of the store, in which the store records its last durable
     /// revision.
-    pub revision_file: &'a Path,
+    pub file: &'a Path,
     /// True if a server has used the store before, so that a new store replaces one that is lost,
     /// even if the file has no revision.
     pub was_used: bool,

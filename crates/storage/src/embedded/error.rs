@@ -9,8 +9,8 @@ use super::files::{DATA_FILE, WAL_FILES};
 use crate::StorageError;
 
 /// The remedy for a damaged store; each message about damage ends with it.
-pub(super) const REMEDY: &str = "stop the server and restore the data directory from a backup, \
-                                 or move it away to start with an empty store";
+pub(super) const REMEDY: &str = "stop the server and run `watchet store restore FILE --force`, or \
+                                 move the directory `store` away to start with an empty store";
 
 /// The store could not be opened.
 #[derive(Debug, thiserror::Error)]

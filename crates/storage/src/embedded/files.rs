@@ -5,11 +5,11 @@ pub const DATA_FILE: &str = "store.redb";
 /// The name of the file with the checksums of the pages of the data file, which a clean
 /// shutdown stores.
 pub const CHECKSUMS_FILE: &str = "store.redb.checksums";
-/// The name of the file that stores the last durable revision.
+/// The name of the file that stores the last durable revision beside the data file.
 pub const REVISION_FILE: &str = "store.revision_file";
-/// The name of the file that stores the last durable revision outside of the directory of the store,
-/// so that a replaced directory is detected. See [`Remembered`](super::Remembered).
-pub const REMEMBERED_FILE: &str = "store.revision";
+/// The name of the file that stores the last durable revision in the data directory, outside of the directory of the store,
+/// so that a replaced directory is detected. See [`LastRevision`](super::LastRevision).
+pub const LAST_REVISION_FILE: &str = "last-revision";
 /// The name of the file that occupies disk space until the disk is full.
 pub const RESERVE_FILE: &str = "store.reserve";
 /// The names of the files of the write-ahead log.

@@ -87,7 +87,7 @@ impl Embedded {
                         drop(self.execute(Op::Shrink).await);
                     }
                 }
-                () = tick(&mut reclaim), if self.status.is_full.load(Ordering::Relaxed) => {
+                () = tick(&mut reclaim), if self.status.is_no_space.load(Ordering::Relaxed) => {
                     reclaims += 1;
                     if compaction.is_some() && reclaims % RECLAIMS_PER_COMPACTION == 0 {
                         remembered_full = self.compact_round(remembered_full).await;

@@ -41,7 +41,7 @@
 //! - *Backup*: the records of one revision, read in parts by the keys of each part. See `backup`.
 //! - *Restore*: a store that is older than the revision recorded outside of its directory continues
 //!   beyond that one, without history. See `revision_file`.
-//! - *Full disk*: values are refused before a checkpoint can fail. See `space`.
+//! - *Full disk*: creations and updates that grow an object are rejected before a checkpoint can fail. See `space`.
 //!
 //! Without `fsync` there is no log: a flush is a checkpoint, and so is the end of each interval.
 
@@ -96,7 +96,7 @@ pub use self::backup::{
     is_restore_interrupted, restore, verify_backup,
 };
 pub use self::check::CheckReport;
-pub use self::config::{Durability, EmbeddedConfig, Remembered};
+pub use self::config::{Durability, EmbeddedConfig, LastRevision};
 #[cfg(feature = "simulation")]
 pub use self::simulation::{SimulatedDisk, SimulatedFault};
 
@@ -106,7 +106,7 @@ use self::deadlines::Deadlines;
 pub use self::error::OpenError;
 use self::error::{Fault, catch_damage};
 pub use self::files::{
-    CHECKSUMS_FILE, DATA_FILE, REMEMBERED_FILE, RESERVE_FILE, REVISION_FILE, WAL_FILES,
+    CHECKSUMS_FILE, DATA_FILE, LAST_REVISION_FILE, RESERVE_FILE, REVISION_FILE, WAL_FILES,
 };
 use self::hub::Hub;
 pub use self::offline::{Resized, bump_revision, check, compact_file};
@@ -161,20 +161,20 @@ impl Embedded {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_remembered(
+    pub fn open_with_last_revision(
         directory: &Path,
-        remembered: Remembered<'_>,
+        last_revision: LastRevision<'_>,
         config: EmbeddedConfig,
     ) -> Result<Arc<Self>, OpenError> {
-        Self::open_with(directory, Some(remembered), config)
+        Self::open_with(directory, Some(last_revision), config)
     }
 
     fn open_with(
         directory: &Path,
-        remembered: Option<Remembered<'_>>,
+        last_revision: Option<LastRevision<'_>>,
         config: EmbeddedConfig,
     ) -> Result<Arc<Self>, OpenError> {
-        let (data, wal) = Data::open(directory, remembered)?;
+        let (data, wal) = Data::open(directory, last_revision)?;
         let store = Self::start("embedded", config, data, Some(wal), Threads::Spawned)?;
         Ok(Arc::new(store))
     }
@@ -215,7 +215,7 @@ impl Embedded {
         let (revision, deadlines) = loaded.map_err(|fault| OpenError::from_fault(&file, fault))?;
         let space = data.take_space();
         // Of a process that was killed, which could not do so.
-        if space.as_ref().is_some_and(|space| !space.is_low())
+        if space.as_ref().is_some_and(|space| !space.is_no_space())
             && !data.has_changes()
             && data.is_sparse(SHRINK_LIVE_MAX_AT_END).unwrap_or(false)
         {

@@ -64,8 +64,8 @@ pub(super) struct WriterStatus {
     pub(super) failed: Mutex<Option<StorageError>>,
     /// Notified when the writer has failed.
     pub(super) has_failed: Notify,
-    /// True while values are refused because the disk is full.
-    pub(super) is_full: AtomicBool,
+    /// True while creations and updates that grow an object are rejected because the disk is almost full.
+    pub(super) is_no_space: AtomicBool,
     /// True while nothing is written to the tables, because the disk has no space for that.
     pub(super) is_blocked: AtomicBool,
 }

@@ -3,7 +3,7 @@
 //! selects the previous commit.
 //!
 //! A second one is outside of the directory of the store. It detects that the whole directory was
-//! replaced by an older copy, or is missing. See `Remembered`.
+//! replaced by an older copy, or is missing. See `LastRevision`.
 //!
 //! It is written after each durable batch without a sync: the page cache survives the end of the
 //! process, and after a power failure the file may be behind the store, never ahead.
@@ -15,11 +15,11 @@ use std::path::Path;
 use parking_lot::Mutex;
 
 use super::codec::{decode_number, encode_number};
-use super::config::Remembered;
+use super::config::LastRevision;
 use super::error::OpenError;
 use super::files::REVISION_FILE;
 use super::private_file::open_private;
-use super::tables::{FIRST_REVISION, REMEMBERED_AHEAD};
+use super::tables::{FIRST_REVISION, LAST_REVISION_AHEAD};
 
 const NAME: &str = "revision_file";
 
@@ -81,24 +81,24 @@ pub(super) struct RevisionFiles {
 }
 
 impl RevisionFiles {
-    /// Opens the file in `directory`, and the one that `remembered` names.
+    /// Opens the file in `directory`, and the one of `last_revision`.
     pub(super) fn open(
         directory: &Path,
-        remembered: Option<Remembered<'_>>,
+        last_revision: Option<LastRevision<'_>>,
     ) -> Result<Self, OpenError> {
         let open = |path: &Path| {
             let opened = RevisionFile::open(path);
             opened.map_err(|error| OpenError::io(path, error))
         };
         let (inside, last) = open(&directory.join(REVISION_FILE))?;
-        let outside = remembered.map(|remembered| open(remembered.revision_file));
+        let outside = last_revision.map(|last_revision| open(last_revision.file));
         let (outside, seen) = outside.transpose()?.unzip();
         Ok(Self {
             inside: Mutex::new(Some(inside)),
             outside: Mutex::new(outside),
             last,
             seen: seen.flatten(),
-            was_used: remembered.is_some_and(|remembered| remembered.was_used),
+            was_used: last_revision.is_some_and(|last_revision| last_revision.was_used),
             seen_max: 0,
         })
     }
@@ -111,8 +111,8 @@ impl RevisionFiles {
     /// Returns the revision of a new store: one that no client has seen if there was a store before.
     pub(super) fn first(&self) -> u64 {
         match self.seen {
-            Some(seen) if seen > FIRST_REVISION => seen + REMEMBERED_AHEAD,
-            None if self.was_used => REMEMBERED_AHEAD,
+            Some(seen) if seen > FIRST_REVISION => seen + LAST_REVISION_AHEAD,
+            None if self.was_used => LAST_REVISION_AHEAD,
             _ => FIRST_REVISION,
         }
     }
@@ -128,15 +128,15 @@ impl RevisionFiles {
             seen = self.seen,
             revision,
             "the store is missing or empty, but the data directory was used before: starting with an \
-             empty store, at a later revision; if its objects are needed, stop the server, restore the \
-             directory of the store from a backup and start again"
+             empty store, at a later revision; if its objects are needed, stop the server and run \
+             `watchet store restore FILE --force`"
         );
     }
 
     /// Sets the revision at which the store was opened.
     pub(super) fn set_opened(&mut self, revision: u64) {
         self.seen_max = match self.seen {
-            Some(seen) if seen > revision => seen + REMEMBERED_AHEAD,
+            Some(seen) if seen > revision => seen + LAST_REVISION_AHEAD,
             _ => 0,
         };
     }
@@ -155,8 +155,8 @@ impl RevisionFiles {
                 store,
                 found,
                 revision,
-                "the store did not wait for its disk and was not closed: what it acknowledged last may \
-                 be lost; it goes on at a later revision, without history"
+                "--durability is not fsync and the last shutdown was not clean: the most recent \
+                 acknowledged writes may be lost; continuing at a later revision, so clients list again"
             );
             return;
         }

@@ -1,5 +1,5 @@
 //! The space on the disk of a store. While enough is free, the store holds a reserve: a file that
-//! occupies space for nothing. When the disk is nearly full, it refuses values, before a write to the
+//! occupies space for nothing. When the disk is nearly full, it rejects creations and updates that grow an object, before a write to the
 //! data file can fail half-way, and releases the reserve, so that deletions, compactions and a restart
 //! still succeed.
 
@@ -117,39 +117,39 @@ impl DiskSpace for Disk {
 /// The space of an open store.
 pub(super) struct Space {
     disk: Box<dyn DiskSpace>,
-    /// True while values are refused.
-    is_low: bool,
+    /// True while creations and updates that grow an object are rejected, as while etcd has its no-space alarm.
+    is_no_space: bool,
 }
 
 /// What a store may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Allowed {
+pub(super) enum AllowedWrites {
     /// Everything.
     All,
-    /// Deletions, and values that are hardly larger than those that they replace: a deletion of an
-    /// object with finalizers begins with one. The number of free bytes is for the error.
-    Small(u64),
+    /// Deletions, and updates by which an object hardly grows: a deletion of an object with finalizers
+    /// begins with one. The number of free bytes is for the error.
+    DeletionsAndSmallUpdates(u64),
     /// Deletions.
     Deletions(u64),
 }
 
 impl Space {
-    /// Holds the reserve, or refuses values if that fails.
+    /// Holds the reserve, or raises the no-space alarm if that fails.
     pub(super) fn new(mut disk: Box<dyn DiskSpace>) -> Self {
         let is_held = disk.hold_reserve().is_ok();
         let mut space = Self {
             disk,
-            is_low: false,
+            is_no_space: false,
         };
         if !is_held || space.is_scarce(0) {
-            space.enter_low();
+            space.raise_no_space();
         }
         space
     }
 
-    /// Returns true while values are refused.
-    pub(super) fn is_low(&self) -> bool {
-        self.is_low
+    /// Returns true while creations and updates that grow an object are rejected.
+    pub(super) fn is_no_space(&self) -> bool {
+        self.is_no_space
     }
 
     fn margin(&self) -> u64 {
@@ -173,44 +173,46 @@ impl Space {
     /// Returns false if a checkpoint of `pending` bytes of changes would fail, after which the data file
     /// cannot even be read until it is opened again.
     pub(super) fn can_checkpoint(&self, pending: usize) -> bool {
-        !self.is_low || self.available() >= CHECKPOINT_BYTES_MIN + 2 * pending as u64
+        !self.is_no_space || self.available() >= CHECKPOINT_BYTES_MIN + 2 * pending as u64
     }
 
-    /// Refuses values from now on, and releases the reserve.
-    pub(super) fn enter_low(&mut self) {
+    /// Rejects creations and updates that grow an object from now on, and releases the reserve.
+    pub(super) fn raise_no_space(&mut self) {
         let free_bytes = self.available();
-        if !self.is_low {
+        if !self.is_no_space {
             tracing::error!(
                 free_bytes,
-                "the disk of the store is full: creations and updates are refused, deletions are \
-                 accepted; free disk space, or delete objects"
+                "the disk of the store is almost full: creations and updates that grow an object are \
+                 rejected; free disk space or delete objects"
             );
         }
-        self.is_low = true;
+        self.is_no_space = true;
         if let Err(error) = self.disk.release_reserve() {
             tracing::warn!(%error, "cannot release the reserve of the store");
         }
     }
 
-    /// Accepts values again if the disk has enough space. Returns true if it does.
-    pub(super) fn leave_low(&mut self) -> bool {
+    /// Accepts all writes again if the disk has enough space. Returns true if it does.
+    pub(super) fn clear_no_space(&mut self) -> bool {
         let enough = self.disk.reserve_bytes() + 2 * self.margin();
         if self.available() < enough || self.disk.hold_reserve().is_err() {
             return false;
         }
-        self.is_low = false;
+        self.is_no_space = false;
         tracing::info!("the disk of the store has free space again: all writes are accepted");
         true
     }
 
     /// Returns what may be written now.
-    pub(super) fn allowed(&self) -> Allowed {
-        if !self.is_low {
-            return Allowed::All;
+    pub(super) fn allowed_writes(&self) -> AllowedWrites {
+        if !self.is_no_space {
+            return AllowedWrites::All;
         }
         match self.available() {
-            available if available < self.disk.reserve_bytes() / 2 => Allowed::Deletions(available),
-            available => Allowed::Small(available),
+            available if available < self.disk.reserve_bytes() / 2 => {
+                AllowedWrites::Deletions(available)
+            }
+            available => AllowedWrites::DeletionsAndSmallUpdates(available),
         }
     }
 }

@@ -64,7 +64,7 @@ const CEILING_AHEAD: u64 = 1 << 22;
 /// The distance by which a store continues above the last revision that is recorded outside of it, if
 /// it is older: after a power failure that record may be some seconds old, and without durability the
 /// store may have been up to the ceiling.
-pub(super) const REMEMBERED_AHEAD: u64 = CEILING_AHEAD;
+pub(super) const LAST_REVISION_AHEAD: u64 = CEILING_AHEAD;
 /// The ceiling is raised before a batch that begins closer to it; a batch makes at most this many
 /// revisions.
 const BATCH_REVISIONS_MAX: u64 = (BATCH_OPS_MAX * EXPIRE_KEYS_MAX) as u64;

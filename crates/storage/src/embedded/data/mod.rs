@@ -16,7 +16,7 @@ use redb::{Builder, Database, StorageBackend};
 
 use self::availability::Availability;
 use super::backup::finish_interrupted;
-use super::config::Remembered;
+use super::config::LastRevision;
 use super::error::{Fault, OpenError, catch_damage};
 use super::files::{DATA_FILE, REVISION_FILE, WAL_FILES};
 use super::layer::{FrozenLayer, Layer, Position};
@@ -71,7 +71,7 @@ impl Data {
     /// in the frozen layer.
     pub(super) fn open(
         directory: &Path,
-        remembered: Option<Remembered<'_>>,
+        last_revision: Option<LastRevision<'_>>,
     ) -> Result<(Self, Wal), OpenError> {
         finish_interrupted(directory)
             .and_then(|()| make_directory(directory))
@@ -80,7 +80,7 @@ impl Data {
         let path = directory.join(DATA_FILE);
         let disk = Disk::of(directory).map_err(|error| OpenError::io(directory, error))?;
         let space = Space::new(Box::new(disk));
-        let mut revisions = RevisionFiles::open(directory, remembered)?;
+        let mut revisions = RevisionFiles::open(directory, last_revision)?;
         let len = match std::fs::metadata(&path) {
             Ok(metadata) => Some(metadata.len()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,

@@ -124,7 +124,7 @@ async fn a_backup_of_a_running_store_is_the_state_of_one_revision() {
     restore(&file, &target, 0, ExistingStore::Refuse).unwrap();
     let report = check(&target, &mut |_, _| {}).unwrap();
     assert_eq!(
-        (report.keys, report.deadlines),
+        (report.keys, report.with_ttl),
         (listed.items.len() as u64, 1)
     );
     let restored = open(&target);
@@ -299,11 +299,7 @@ async fn a_check_counts_everything() {
             (revision, 200),
             "{report:?}"
         );
-        assert_eq!(
-            (report.deleted_keys, report.deadlines),
-            (1, 1),
-            "{report:?}"
-        );
+        assert_eq!((report.deleted_keys, report.with_ttl), (1, 1), "{report:?}");
         assert!(report.compacted > 1, "{report:?}");
         assert!(
             report.to_string().contains("objects            200"),
@@ -330,11 +326,11 @@ async fn a_check_finds_missing_and_surplus_entries() {
                 .remove("/pods/ns/100")
                 .unwrap();
         }),
-        ("deadline", |txn, _| {
+        ("expiry time", |txn, _| {
             let mut expiry = txn.open_table(EXPIRY).unwrap();
             expiry.pop_first().unwrap().unwrap();
         }),
-        ("deadline", |txn, _| {
+        ("expiry time", |txn, _| {
             txn.open_table(EXPIRY).unwrap().insert((5, 7), ()).unwrap();
         }),
         ("is damaged", |txn, revision| {
@@ -378,7 +374,7 @@ async fn a_store_is_created_from_values() {
         ExistingStore::Refuse,
     )
     .unwrap();
-    assert_eq!(check(&path, &mut |_, _| {}).unwrap().deadlines, 1);
+    assert_eq!(check(&path, &mut |_, _| {}).unwrap().with_ttl, 1);
     let store = open(&path);
     let listed = all(&store).await;
     assert_eq!(listed.revision.get(), 12);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::super::tables::REMEMBERED_AHEAD;
+use super::super::tables::LAST_REVISION_AHEAD;
 use super::*;
 
 /// A data directory with a store in it.
@@ -19,15 +19,15 @@ impl DataDirectory {
     }
 
     fn try_open(&self, was_used: bool, durability: Durability) -> Result<Arc<Embedded>, OpenError> {
-        let remembered = Remembered {
-            revision_file: &self.0.path().join(REMEMBERED_FILE),
+        let last_revision = LastRevision {
+            file: &self.0.path().join(LAST_REVISION_FILE),
             was_used,
         };
         let config = EmbeddedConfig {
             durability,
             compaction_interval: Duration::ZERO,
         };
-        Embedded::open_remembered(&self.store(), remembered, config)
+        Embedded::open_with_last_revision(&self.store(), last_revision, config)
     }
 
     fn open(&self) -> Arc<Embedded> {
@@ -66,7 +66,7 @@ async fn keys(store: &Embedded) -> Vec<String> {
 async fn assert_history_is_gone(store: &Embedded, last: ResourceVersion) {
     let now = store.current_revision().await.unwrap();
     assert!(
-        now.get() >= last.get() + REMEMBERED_AHEAD,
+        now.get() >= last.get() + LAST_REVISION_AHEAD,
         "{now} after {last}"
     );
     for seen in 1..=last.get() {
@@ -130,8 +130,8 @@ async fn a_killed_and_restored_store_continues_beyond_every_given_revision() {
         // A copy of the data directory, as a kill leaves it.
         let killed = DataDirectory::new();
         copy_directory(backup.path(), &killed.store());
-        let remembered = directory.0.path().join(REMEMBERED_FILE);
-        fs::copy(remembered, killed.0.path().join(REMEMBERED_FILE)).unwrap();
+        let last_revision = directory.0.path().join(LAST_REVISION_FILE);
+        fs::copy(last_revision, killed.0.path().join(LAST_REVISION_FILE)).unwrap();
         let after = killed.try_open(true, durability).unwrap();
         assert_eq!(keys(&after).await, ["/pods/ns/a"], "{durability:?}");
         let now = after.current_revision().await.unwrap();
@@ -167,7 +167,7 @@ async fn a_missing_store_of_a_used_directory_does_not_begin_at_the_first_revisio
     let directory = DataDirectory::new();
     let store = directory.try_open(true, Durability::Fsync).unwrap();
     let revision = store.current_revision().await.unwrap();
-    assert!(revision.get() >= REMEMBERED_AHEAD, "{revision}");
+    assert!(revision.get() >= LAST_REVISION_AHEAD, "{revision}");
     let unused = DataDirectory::new();
     let store = unused.try_open(false, Durability::Fsync).unwrap();
     assert_eq!(store.current_revision().await.unwrap().get(), 1);
@@ -178,18 +178,18 @@ async fn a_missing_store_of_a_used_directory_does_not_begin_at_the_first_revisio
 #[tokio::test]
 async fn a_store_that_is_killed_at_its_creation_does_not_begin_at_the_first_revision() {
     let directory = DataDirectory::new();
-    let file = directory.0.path().join(REMEMBERED_FILE);
+    let file = directory.0.path().join(LAST_REVISION_FILE);
     fs::write(&file, b"unreadable").unwrap();
-    let remembered = Remembered {
-        revision_file: &file,
+    let last_revision = LastRevision {
+        file: &file,
         was_used: true,
     };
     // As the first step of the open that follows, which has not written the file.
-    drop(Data::open(&directory.store(), Some(remembered)).unwrap());
+    drop(Data::open(&directory.store(), Some(last_revision)).unwrap());
     assert_eq!(fs::read(&file).unwrap(), b"unreadable");
     let store = directory.try_open(true, Durability::Fsync).unwrap();
     let revision = store.current_revision().await.unwrap();
-    assert!(revision.get() >= REMEMBERED_AHEAD, "{revision}");
+    assert!(revision.get() >= LAST_REVISION_AHEAD, "{revision}");
     drop(store);
     super::super::check(&directory.store(), &mut |_, _| {}).unwrap();
 }
@@ -221,7 +221,7 @@ async fn a_damaged_recorded_revision_is_replaced() {
     let store = directory.open();
     let last = done(&store, "/pods/ns/a", Expect::Absent).await;
     drop(store);
-    let file = directory.0.path().join(REMEMBERED_FILE);
+    let file = directory.0.path().join(LAST_REVISION_FILE);
     fs::write(&file, b"damaged").unwrap();
     let store = directory.open();
     assert_eq!(store.current_revision().await.unwrap(), last);

@@ -196,8 +196,8 @@ async fn sizes_after_many_changes() {
     let mut largest = 0_f64;
     println!("new store: {:.1} MiB", mib());
     for (story, count, distinct) in [
-        ("created and deleted", 51_000, true),
-        ("updated", 1_000_000, false),
+        ("objects created and deleted", 51_000, true),
+        ("updates of 64 objects", 1_000_000, false),
     ] {
         let writers = (0..WRITERS).map(|writer| {
             let store = store.clone();
@@ -228,7 +228,7 @@ async fn sizes_after_many_changes() {
             largest = largest.max(mib());
         }
         println!(
-            "{count} objects {story}: {:.1} MiB, at most {largest:.1} MiB",
+            "{count} {story}: {:.1} MiB, at most {largest:.1} MiB",
             mib()
         );
         tokio::time::sleep(Duration::from_secs(30)).await;

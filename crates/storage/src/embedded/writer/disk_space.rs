@@ -1,10 +1,10 @@
-//! The writer's use of the disk: what it refuses when the disk is nearly full, and when it makes the data
+//! The writer's use of the disk: what it rejects when the disk is nearly full, and when it makes the data
 //! file smaller.
 
 use std::sync::atomic::Ordering;
 
 use super::super::error::{Fault, catch_damage};
-use super::super::space::{Allowed, Space};
+use super::super::space::{AllowedWrites, Space};
 use super::WriterThread;
 
 /// As [`SHRINK_LIVE_MAX`], when the store is opened or closed.
@@ -14,10 +14,12 @@ pub(in super::super) const SHRINK_LIVE_MAX: u64 = 32 << 20;
 /// The maximum size of a data file that is made smaller while reads wait, on a full disk.
 const RECLAIM_BYTES_MAX: u64 = 1 << 30;
 impl WriterThread {
-    /// Publishes whether values are refused, and whether nothing is written to the tables.
+    /// Publishes whether the disk is almost full, and whether nothing is written to the tables.
     pub(super) fn report_space(&self) {
-        let is_full = self.space.as_ref().is_some_and(Space::is_low);
-        self.status.is_full.store(is_full, Ordering::Relaxed);
+        let is_no_space = self.space.as_ref().is_some_and(Space::is_no_space);
+        self.status
+            .is_no_space
+            .store(is_no_space, Ordering::Relaxed);
         self.can_checkpoint();
     }
 
@@ -30,31 +32,34 @@ impl WriterThread {
         can
     }
 
-    /// Returns what may be written, with `bytes` of new values. Before it refuses values it writes all
+    /// Returns what may be written, with `bytes` of new values. Before it raises the no-space alarm it writes all
     /// changes to the data file, since those that only the log has need space there.
-    pub(super) fn check_space(&mut self, bytes: usize) -> Result<Allowed, Fault> {
+    pub(super) fn check_space(&mut self, bytes: usize) -> Result<AllowedWrites, Fault> {
         let Some(space) = &self.space else {
-            return Ok(Allowed::All);
+            return Ok(AllowedWrites::All);
         };
         let pending = self.data.pending_bytes();
-        if !space.is_low() && space.is_scarce(pending + bytes) {
+        if !space.is_no_space() && space.is_scarce(pending + bytes) {
             if pending > 0 {
                 self.checkpoint_all(self.ceiling())?;
             }
             if let Some(space) = &mut self.space
                 && space.is_scarce(bytes)
             {
-                space.enter_low();
+                space.raise_no_space();
                 self.report_space();
             }
         }
-        Ok(self.space.as_ref().map_or(Allowed::All, Space::allowed))
+        Ok(self
+            .space
+            .as_ref()
+            .map_or(AllowedWrites::All, Space::allowed_writes))
     }
 
-    /// If values are refused because the disk is full: makes the data file smaller if compacted history
-    /// was deleted since the last time, and accepts values again if there is enough space.
+    /// While the no-space alarm is raised: makes the data file smaller if compacted history
+    /// was deleted since the last time, and accepts all writes again if there is enough space.
     pub(super) fn reclaim(&mut self) -> Result<(), Fault> {
-        if !self.space.as_ref().is_some_and(Space::is_low) {
+        if !self.space.as_ref().is_some_and(Space::is_no_space) {
             return Ok(());
         }
         self.report_space();
@@ -67,7 +72,7 @@ impl WriterThread {
             self.checkpoint_all(self.ceiling())?;
             self.data.compact_file()?;
         }
-        if self.space.as_mut().is_some_and(Space::leave_low) {
+        if self.space.as_mut().is_some_and(Space::clear_no_space) {
             self.reclaimed_at = None;
             self.report_space();
         }

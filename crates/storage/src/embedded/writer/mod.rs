@@ -24,7 +24,7 @@ use super::deadlines::Deadlines;
 use super::error::{Fault, catch_damage};
 use super::hub::Hub;
 use super::operation::{Op, Reply, WriterStatus};
-use super::space::{Allowed, Space};
+use super::space::{AllowedWrites, Space};
 use super::tables::{self, BATCH_OPS_MAX};
 use super::wal::Wal;
 use crate::{Outcome, StorageError};
@@ -36,7 +36,7 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 /// time when the log is replayed; a smaller one more commits of the tables.
 const CHECKPOINT_BYTES: usize = 4 << 20;
 /// As [`CHECKPOINT_BYTES`], when the disk is nearly full: a smaller checkpoint needs less space.
-const CHECKPOINT_BYTES_LOW: usize = 256 << 10;
+const CHECKPOINT_BYTES_NO_SPACE: usize = 256 << 10;
 /// The size from which writes wait until the frozen layer is in the tables.
 const ACTIVE_BYTES_MAX: usize = 2 * CHECKPOINT_BYTES;
 
@@ -205,7 +205,7 @@ impl WriterThread {
             && space.is_scarce(self.data.pending_bytes())
         {
             // The reserve has the space that the next attempt needs.
-            space.enter_low();
+            space.raise_no_space();
         }
         self.report_space();
         match catch_damage(|| self.reopen()) {
@@ -252,7 +252,7 @@ impl WriterThread {
         }
         let allowed = match ops.iter().any(|op| matches!(op, Op::Put(..))) {
             true => self.check_space(bytes)?,
-            false => Allowed::All,
+            false => AllowedWrites::All,
         };
         let (changes, next_deadline_ms) = self.data.with_snapshot(|snapshot| {
             let mut batch = Batch::begin(snapshot, &mut self.deadlines, ops.len(), bytes);
@@ -326,8 +326,8 @@ impl WriterThread {
 
     /// Begins a checkpoint of the active layer if it is due and none is running.
     fn checkpoint_if_due(&mut self) -> Result<(), Fault> {
-        let bytes_max = match self.space.as_ref().is_some_and(Space::is_low) {
-            true => CHECKPOINT_BYTES_LOW,
+        let bytes_max = match self.space.as_ref().is_some_and(Space::is_no_space) {
+            true => CHECKPOINT_BYTES_NO_SPACE,
             false => CHECKPOINT_BYTES,
         };
         let due = self.checkpoint_due || self.data.active_bytes() >= bytes_max;
