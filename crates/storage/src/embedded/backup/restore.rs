@@ -119,7 +119,8 @@ fn create_store<T>(
     Ok((written?, replaced))
 }
 
-/// Creates a store in `directory` with what `write` writes. All of it is on disk on return.
+/// Creates a store in `directory` with what `write` writes. All of it is on disk on return, except the checksums of the
+/// pages, without which a start verifies the whole data file.
 fn write_store<T>(
     directory: &Path,
     write: impl FnOnce(&mut Tables<'_>) -> Result<T, BackupError>,
