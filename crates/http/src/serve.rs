@@ -334,8 +334,8 @@ fn tracked(
         deadline.abort = Some(abort.clone());
     }
     let config = &state.config;
-    let reader = config.slow_readers.add(abort, &config.memory);
-    response.map(|body| reader.track(GuardedBody::wrap(body, memory)))
+    let tracked = config.responses.add(abort, &config.memory);
+    response.map(|body| tracked.track(GuardedBody::wrap(body, memory)))
 }
 
 /// Returns the response with its permit: a request counts as in flight until its response has been sent.

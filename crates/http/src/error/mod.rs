@@ -12,7 +12,7 @@ use crate::request::request_info::{InvalidPath, Verb};
 const STORAGE_RETRY_SECONDS: u16 = 2;
 
 /// `retryAfterSeconds` of a response to a request that was refused because of memory pressure: some samples of the memory later,
-/// and the time that it takes to end clients that do not read.
+/// and the time that it takes to abort responses that their clients do not read.
 const MEMORY_RETRY_SECONDS: u16 = 5;
 
 /// Why a request failed.

@@ -1,7 +1,7 @@
 //! `MemoryMonitor`: keeps the memory below `--memory-limit`. It measures the memory, publishes the pressure in the
 //! [`ServerMemory`], and releases memory.
 //!
-//! | pressure | from | measures, in addition to those before |
+//! | pressure | from | actions, in addition to those of lower levels |
 //! |---|---|---|
 //! | moderate | 70 % | the cache of encodings shrinks; the memory is measured more often |
 //! | high | 80 % | the histories of the watch caches shrink (`cacher`) |
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::api::{EncodingCache, MemoryPressure, ServerMemory};
-use crate::http::SlowReaders;
+use crate::http::ResponseTracker;
 use crate::server::config::memory::MemoryLimit;
 use crate::server::transport::connections::Connections;
 use crate::tasks::Tasks;
@@ -35,7 +35,7 @@ const SAMPLE_INTERVAL_UNDER_PRESSURE: Duration = Duration::from_millis(20);
 
 /// How often responses are aborted while the pressure is critical. It takes about a second until the memory of one returns to the
 /// system.
-const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
+const ABORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A client that has read nothing for this time does not read.
 const UNREAD_MAX: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ const ENCODINGS_DIVISOR_MODERATE: usize = 16;
 const ENCODINGS_DIVISOR_HIGH: usize = 64;
 
 /// The interval of the message that responses were aborted.
-const CLOSINGS_INTERVAL: Duration = Duration::from_secs(10);
+const ABORT_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The interval of the message that the memory cannot be measured.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(60);
@@ -66,7 +66,7 @@ const FAILURE_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(in crate::server) struct Memory {
     /// The limit and the pressure.
-    pub(in crate::server) limited: Arc<ServerMemory>,
+    pub(in crate::server) server_memory: Arc<ServerMemory>,
     meter: Box<dyn Meter>,
 }
 
@@ -92,7 +92,7 @@ impl Memory {
         let bytes = bytes.map(|bytes| bytes - UNCOUNTED_BYTES.min(bytes / 4));
         let process = ProcessMeter;
         Self {
-            limited: ServerMemory::new(bytes),
+            server_memory: ServerMemory::new(bytes),
             meter: match cgroup {
                 Some(cgroup) => Box::new(CgroupMeter { cgroup, process }),
                 None => Box::new(process),
@@ -104,23 +104,23 @@ impl Memory {
     pub(in crate::server) fn start(
         self,
         encodings: &Arc<EncodingCache>,
-        readers: &Arc<SlowReaders>,
+        responses: &Arc<ResponseTracker>,
         connections: &Arc<Connections>,
         tasks: &Tasks,
     ) {
-        let Some(limit) = self.limited.limit() else {
+        let Some(limit) = self.server_memory.limit() else {
             return;
         };
         let monitor = MemoryMonitor {
             limit,
-            limited: self.limited,
+            server_memory: self.server_memory,
             meter: self.meter,
             encodings: Arc::clone(encodings),
-            readers: Arc::clone(readers),
+            responses: Arc::clone(responses),
             connections: Arc::clone(connections),
-            last_close: None,
+            last_abort: None,
             failures: LogInterval::new(FAILURE_INTERVAL),
-            closings: LogInterval::new(CLOSINGS_INTERVAL),
+            abort_log: LogInterval::new(ABORT_LOG_INTERVAL),
         };
         // Not awaited: its end is logged by the group if it panics.
         drop(monitor.spawn(tasks));
@@ -131,14 +131,14 @@ impl Memory {
 #[derive(Debug)]
 struct MemoryMonitor {
     limit: usize,
-    limited: Arc<ServerMemory>,
+    server_memory: Arc<ServerMemory>,
     meter: Box<dyn Meter>,
     encodings: Arc<EncodingCache>,
-    readers: Arc<SlowReaders>,
+    responses: Arc<ResponseTracker>,
     connections: Arc<Connections>,
-    last_close: Option<Instant>,
+    last_abort: Option<Instant>,
     failures: LogInterval,
-    closings: LogInterval,
+    abort_log: LogInterval,
 }
 
 impl MemoryMonitor {
@@ -150,7 +150,7 @@ impl MemoryMonitor {
             self.restrict_encodings(MemoryPressure::Low);
             while !stop.is_cancelled() {
                 self.sample();
-                std::thread::sleep(match self.limited.pressure() {
+                std::thread::sleep(match self.server_memory.pressure() {
                     MemoryPressure::Low => SAMPLE_INTERVAL,
                     _ => SAMPLE_INTERVAL_UNDER_PRESSURE,
                 });
@@ -169,14 +169,14 @@ impl MemoryMonitor {
                 return;
             }
         };
-        let before = self.limited.pressure();
-        let changed = self.limited.record(used);
+        let before = self.server_memory.pressure();
+        let changed = self.server_memory.record(used);
         if let Some(pressure) = changed {
             self.log(before, pressure, used);
             self.restrict_encodings(pressure);
         }
         if changed.unwrap_or(before) == MemoryPressure::Critical {
-            self.close_clients();
+            self.release_clients();
         }
     }
 
@@ -202,17 +202,17 @@ impl MemoryMonitor {
     }
 
     /// Aborts responses whose clients do not read, and ends idle connections.
-    fn close_clients(&mut self) {
+    fn release_clients(&mut self) {
         let connections = self.connections.release_idle();
         let is_due = self
-            .last_close
-            .is_none_or(|last| last.elapsed() >= CLOSE_INTERVAL);
+            .last_abort
+            .is_none_or(|last| last.elapsed() >= ABORT_INTERVAL);
         let responses = match is_due {
             true => self.abort_unread(),
             false => 0,
         };
         if (responses > 0 || connections > 0)
-            && let Some(suppressed) = self.closings.next()
+            && let Some(suppressed) = self.abort_log.next()
         {
             tracing::warn!(
                 responses,
@@ -225,16 +225,18 @@ impl MemoryMonitor {
 
     /// Aborts responses whose clients do not read. Returns how many.
     fn abort_unread(&mut self) -> usize {
-        let unread = match self.limited.is_full() {
+        let unread = match self.server_memory.is_full() {
             true => UNREAD_MAX_IF_FULL,
             false => UNREAD_MAX,
         };
-        let closed = self.readers.close(unread, self.limited.excess());
-        if closed.count > 0 {
-            self.last_close = Some(Instant::now());
-            self.limited.count_readers_closed(closed.count);
+        let aborted = self
+            .responses
+            .abort_unread(unread, self.server_memory.excess());
+        if aborted.count > 0 {
+            self.last_abort = Some(Instant::now());
+            self.server_memory.count_responses_aborted(aborted.count);
         }
-        closed.count
+        aborted.count
     }
 }
 

@@ -26,14 +26,14 @@ fn monitor() -> (MemoryMonitor, Arc<AtomicUsize>) {
     let percent = Arc::clone(&meter.0);
     let monitor = MemoryMonitor {
         limit: LIMIT,
-        limited: ServerMemory::new(Some(LIMIT)),
+        server_memory: ServerMemory::new(Some(LIMIT)),
         meter: Box::new(meter),
         encodings: EncodingCache::new(LIMIT),
-        readers: Arc::default(),
+        responses: Arc::default(),
         connections: Connections::new(8, &Arc::default()),
-        last_close: None,
+        last_abort: None,
         failures: LogInterval::new(FAILURE_INTERVAL),
-        closings: LogInterval::new(CLOSINGS_INTERVAL),
+        abort_log: LogInterval::new(ABORT_LOG_INTERVAL),
     };
     (monitor, percent)
 }
@@ -91,19 +91,19 @@ async fn a_failed_measurement_changes_nothing() {
     monitor.sample();
     percent.store(0, Ordering::Relaxed);
     monitor.sample();
-    assert_eq!(monitor.limited.pressure(), MemoryPressure::Critical);
+    assert_eq!(monitor.server_memory.pressure(), MemoryPressure::Critical);
 }
 
 #[tokio::test]
 async fn the_monitor_measures_until_its_tasks_stop() {
     let (monitor, percent) = monitor();
-    let (limited, tasks) = (Arc::clone(&monitor.limited), Tasks::new());
+    let (server_memory, tasks) = (Arc::clone(&monitor.server_memory), Tasks::new());
     let running = monitor.spawn(&tasks);
     percent.store(95, Ordering::Relaxed);
-    let mut pressure = limited.subscribe();
+    let mut pressure = server_memory.subscribe();
     let critical = pressure.wait_for(|pressure| *pressure == MemoryPressure::Critical);
     let reached = tokio::time::timeout(100 * SAMPLE_INTERVAL, critical).await;
-    reached.expect("in time").expect("the limited exists");
+    reached.expect("in time").expect("the monitor exists");
     tasks.token().cancel();
     running.await.expect("no panic");
 }
