@@ -13,6 +13,7 @@
 mod cgroup;
 mod meter;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +59,10 @@ const ENCODINGS_DIVISOR_HIGH: usize = 64;
 
 /// The interval of the message that responses were aborted.
 const ABORT_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// While the memory cannot be measured, the last measurement counts for this time. After it the limit has no effect: with an old
+/// measurement, the server would refuse lists for ever.
+const MEASUREMENT_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// The interval of the message that the memory cannot be measured.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(60);
@@ -119,6 +124,7 @@ impl Memory {
             responses: Arc::clone(responses),
             connections: Arc::clone(connections),
             last_abort: None,
+            last_measurement: None,
             failures: LogInterval::new(FAILURE_INTERVAL),
             abort_log: LogInterval::new(ABORT_LOG_INTERVAL),
         };
@@ -137,8 +143,16 @@ struct MemoryMonitor {
     responses: Arc<ResponseTracker>,
     connections: Arc<Connections>,
     last_abort: Option<Instant>,
+    last_measurement: Option<Measurement>,
     failures: LogInterval,
     abort_log: LogInterval,
+}
+
+/// The result of a meter.
+#[derive(Debug, Clone, Copy)]
+struct Measurement {
+    used: usize,
+    at: Instant,
 }
 
 impl MemoryMonitor {
@@ -160,24 +174,37 @@ impl MemoryMonitor {
 
     /// Measures once and releases memory.
     fn sample(&mut self) {
-        let used = match self.meter.used() {
-            Ok(used) => used,
-            Err(error) => {
-                if let Some(suppressed) = self.failures.next() {
-                    tracing::warn!(%error, suppressed, "cannot measure the memory, so --memory-limit has no effect");
-                }
-                return;
-            }
-        };
+        let measured = self.meter.used();
+        let is_measured = measured.is_ok();
+        let used = measured.unwrap_or_else(|error| self.used_without_measurement(&error));
+        if is_measured {
+            let at = Instant::now();
+            self.last_measurement = Some(Measurement { used, at });
+        }
         let before = self.server_memory.pressure();
+        // Also without a measurement: what is counted as allocated since the last one would add up, until all responses wait.
         let changed = self.server_memory.record(used);
         if let Some(pressure) = changed {
             self.log(before, pressure, used);
             self.restrict_encodings(pressure);
         }
-        if changed.unwrap_or(before) == MemoryPressure::Critical {
+        if is_measured && changed.unwrap_or(before) == MemoryPressure::Critical {
             self.release_clients();
         }
+    }
+
+    /// Returns the used memory that counts although it could not be measured because of `error`.
+    fn used_without_measurement(&mut self, error: &io::Error) -> usize {
+        if let Some(last) = self.last_measurement
+            && last.at.elapsed() < MEASUREMENT_AGE_MAX
+        {
+            tracing::debug!(%error, used = last.used, "cannot measure the memory, so the last measurement counts");
+            return last.used;
+        }
+        if let Some(suppressed) = self.failures.next() {
+            tracing::warn!(%error, suppressed, "cannot measure the memory, so --memory-limit has no effect");
+        }
+        0
     }
 
     fn log(&self, before: MemoryPressure, now: MemoryPressure, used: usize) {
