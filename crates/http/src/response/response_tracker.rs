@@ -185,6 +185,26 @@ impl TrackedResponseGuard {
         }
     }
 
+    /// Returns a wait until the client has read nothing for `time`.
+    pub(crate) fn until_unread_for(
+        &self,
+        time: Duration,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (tracker, response) = (Arc::clone(&self.tracker), Arc::clone(&self.response));
+        async move {
+            loop {
+                let unread = match response.unread_since_ms.load(Ordering::Relaxed) {
+                    NOT_BLOCKED => Duration::ZERO,
+                    since => Duration::from_millis(tracker.now_ms().saturating_sub(since)),
+                };
+                let Some(rest) = time.checked_sub(unread).filter(|rest| !rest.is_zero()) else {
+                    return;
+                };
+                tokio::time::sleep(rest).await;
+            }
+        }
+    }
+
     /// Returns a body that waits for memory before each piece, and records when the connection asks for more of it.
     pub(crate) fn track(self, body: Body) -> Body {
         Body::new(TrackedBody {
