@@ -36,7 +36,7 @@ impl<S> WithPressure<S> {
 
 type Receiver = tokio::sync::watch::Receiver<MemoryPressure>;
 
-/// Waits until the pressure is higher than at the last call. Never returns once the budget is dropped.
+/// Waits until the pressure is higher than at the last call. Never returns once the `ServerMemory` is dropped.
 async fn next_rise(
     (mut receiver, mut last): (Receiver, MemoryPressure),
 ) -> Option<((), (Receiver, MemoryPressure))> {

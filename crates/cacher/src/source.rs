@@ -355,24 +355,23 @@ impl CachedResource {
 
 fn source_error(error: StorageError) -> SourceError {
     match error {
-        StorageError::Compacted { requested, .. } => SourceError::Expired {
-            at: requested,
-            detail: error.to_string(),
-        },
-        // The store lost its newest writes: the cached state is invalid.
-        StorageError::Future { requested, .. } => SourceError::Expired {
-            at: requested,
-            detail: error.to_string(),
-        },
+        // Of a revision in the future, the store lost its newest writes: the cached state is invalid.
+        StorageError::Compacted { requested, .. } | StorageError::Future { requested, .. } => {
+            SourceError::Expired {
+                at: requested,
+                detail: error.to_string(),
+            }
+        }
         StorageError::Corrupt(_) => SourceError::Undecodable {
             detail: error.to_string(),
         },
-        StorageError::TooLarge { .. } | StorageError::Unavailable(_) | StorageError::Failed(_) => {
-            SourceError::Unavailable {
-                detail: error.to_string(),
-                retry_after: None,
-            }
-        }
+        StorageError::TooLarge { .. }
+        | StorageError::Unavailable(_)
+        | StorageError::OutcomeUnknown(_)
+        | StorageError::Failed(_) => SourceError::Unavailable {
+            detail: error.to_string(),
+            retry_after: None,
+        },
     }
 }
 

@@ -13,7 +13,7 @@ use watchet_registry::WRITE_DEADLINE;
 use watchet_tasks::Tasks;
 
 use crate::health_check::HealthCheck;
-use crate::response::slow_readers::SlowReaders;
+use crate::response::response_tracker::ResponseTracker;
 
 /// The default limit of the cache of encoded objects: some 100,000 pods.
 const ENCODING_CACHE_BYTES: usize = 256 << 20;
@@ -51,8 +51,8 @@ pub struct HttpConfig {
     pub encoding_cache: Arc<EncodingCache>,
     /// The memory of the server: under pressure, lists and watches get a 429.
     pub memory: Arc<ServerMemory>,
-    /// The responses whose clients may not read.
-    pub slow_readers: Arc<SlowReaders>,
+    /// The responses in progress of lists and watches.
+    pub responses: Arc<ResponseTracker>,
     /// The commit of the build, served at `/version`; empty if it is unknown.
     pub git_commit: &'static str,
 }
@@ -74,7 +74,7 @@ impl HttpConfig {
             auditor: None,
             encoding_cache: EncodingCache::new(ENCODING_CACHE_BYTES),
             memory: Arc::default(),
-            slow_readers: Arc::default(),
+            responses: Arc::default(),
             git_commit: "",
         }
     }

@@ -211,16 +211,13 @@ async fn dispatch(
                 // A watch is limited by its own timeout and the cache's, not by the request
                 // timeout. Its seat is free again when it is open.
                 Verb::Watch => {
-                    let _memory = call.reserve_memory()?;
                     let _seat = state.in_flight.watch(call.flow().as_ref(), limit).await?;
+                    // After the seat, as of a list.
+                    let _memory = call.reserve_memory()?;
                     objects.serve(call).await
                 }
                 verb if verb.is_write() => run_write(objects, call, limit).await,
-                Verb::List => {
-                    let memory = call.reserve_memory()?;
-                    let response = run_read(state, call.flow(), limit, objects.serve(call)).await?;
-                    Ok(tracked(state, response, memory))
-                }
+                Verb::List => run_list(objects, call, limit).await,
                 _ => run_read(state, call.flow(), limit, objects.serve(call)).await,
             }
         }
@@ -275,6 +272,24 @@ async fn run_read(
     let response = tokio::time::timeout_at(deadline, response).await;
     let response = response.map_err(|_| HttpError::Timeout(limit))??;
     Ok(with_permit(response, permit, deadline))
+}
+
+/// Runs a list as [`run_read`] does, with a reservation of its memory until the response has been sent.
+async fn run_list(
+    request: ObjectRequest,
+    call: Call,
+    limit: Duration,
+) -> Result<Response, HttpError> {
+    let deadline = Instant::now() + limit;
+    let state = Arc::clone(&request.state);
+    let permit = state.in_flight.read(call.flow().as_ref(), limit).await?;
+    // Lists that wait for a seat need no memory: with their reservations, those of one user made the server refuse the
+    // lists of all others.
+    let memory = call.reserve_memory()?;
+    let response = tokio::time::timeout_at(deadline, request.serve(call)).await;
+    let response = response.map_err(|_| HttpError::Timeout(limit))??;
+    let response = with_permit(response, permit, deadline);
+    Ok(tracked(&state, response, memory))
 }
 
 /// Runs a write within the time limit. It acquires its permit of the limit of writes in flight when its body is there.
@@ -334,8 +349,8 @@ fn tracked(
         deadline.abort = Some(abort.clone());
     }
     let config = &state.config;
-    let reader = config.slow_readers.add(abort, &config.memory);
-    response.map(|body| reader.track(GuardedBody::wrap(body, memory)))
+    let tracked = config.responses.add(abort, &config.memory);
+    response.map(|body| tracked.track(GuardedBody::wrap(body, memory)))
 }
 
 /// Returns the response with its permit: a request counts as in flight until its response has been sent.

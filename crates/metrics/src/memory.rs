@@ -5,7 +5,7 @@ use super::exposition::{Exposition, Kind};
 /// The state of the memory limit at a scrape.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MemorySample {
-    /// The limit in bytes; 0 is no limit.
+    /// The limit without the headroom, in bytes; 0 is no limit.
     pub limit: u64,
     /// The used memory in bytes.
     pub used: u64,
@@ -21,18 +21,18 @@ pub struct MemorySample {
     pub refused_writes: u64,
     /// The bytes of events that histories dropped before their time.
     pub history_dropped: u64,
-    /// How many responses were ended because their clients did not read.
-    pub readers_closed: u64,
+    /// How many responses were aborted because their clients did not read.
+    pub responses_aborted: u64,
 }
 
 impl MemorySample {
     pub(super) fn write(&self, out: &mut Exposition) {
         let mut sample = |name, kind, help, value| out.family(name, kind, help).value(&[], value);
         sample(
-            "watchet_memory_closed_readers_total",
+            "watchet_memory_aborted_responses_total",
             Kind::Counter,
-            "Number of responses ended under memory pressure because their clients did not read.",
-            self.readers_closed,
+            "Number of responses aborted under memory pressure because their clients did not read.",
+            self.responses_aborted,
         );
         sample(
             "watchet_memory_history_dropped_bytes_total",
@@ -43,7 +43,7 @@ impl MemorySample {
         sample(
             "watchet_memory_limit_bytes",
             Kind::Gauge,
-            "Memory limit in bytes; 0 is no limit.",
+            "`--memory-limit` minus 16 MiB (at most a quarter) of headroom; 0 is no limit.",
             self.limit,
         );
         sample(
@@ -52,14 +52,14 @@ impl MemorySample {
             "Memory pressure: 0 low, 1 moderate, 2 high, 3 critical.",
             self.pressure,
         );
-        let mut refused = out.family(
-            "watchet_memory_refused_requests_total",
+        let mut rejected = out.family(
+            "watchet_memory_rejected_requests_total",
             Kind::Counter,
-            "Number of requests refused with a 429 because of memory pressure.",
+            "Number of requests rejected with a 429 because of memory pressure.",
         );
-        refused.value(&[&[("verb", "LIST")]], self.refused_lists);
-        refused.value(&[&[("verb", "WATCH")]], self.refused_watches);
-        refused.value(&[&[("verb", "WRITE")]], self.refused_writes);
+        rejected.value(&[&[("request_kind", "list")]], self.refused_lists);
+        rejected.value(&[&[("request_kind", "watch")]], self.refused_watches);
+        rejected.value(&[&[("request_kind", "mutating")]], self.refused_writes);
         let mut sample = |name, kind, help, value| out.family(name, kind, help).value(&[], value);
         sample(
             "watchet_memory_reserved_bytes",

@@ -38,6 +38,10 @@ pub enum InvalidProtobuf {
         /// What is wrong.
         problem: String,
     },
+    /// A raw JSON value in it, such as `fieldsV1`, is valid, but cannot be converted: it is nested too deeply, or has a
+    /// number or text that no value can represent.
+    #[error("the JSON in it cannot be read: {0}")]
+    Json(String),
     /// The object is too long as JSON.
     #[error(
         "the object is too large: as JSON it has more than {json_bytes_max} bytes: use fewer values, or several objects"

@@ -169,11 +169,11 @@ impl From<AdmissionError> for ApiError {
 
 impl ApiError {
     /// Returns true if storage is unavailable, or a cache waits for it: the log of the outage has the reason, and a
-    /// retry may succeed.
+    /// caller that reads the current state and then decides what to write may succeed later.
     pub fn is_outage(&self) -> bool {
         matches!(
             self,
-            Self::Storage(StorageError::Unavailable(_))
+            Self::Storage(StorageError::Unavailable(_) | StorageError::OutcomeUnknown(_))
                 | Self::Read(
                     ReadError::Storage(StorageError::Unavailable(_)) | ReadError::NotReady { .. }
                 )

@@ -27,21 +27,21 @@ impl StoredVersion {
 }
 
 impl VersionConversion for StoredVersion {
-    fn convert(&self, api_version: &str, json: Vec<u8>) -> Vec<u8> {
+    fn convert(&self, api_version: &str, json: Vec<u8>) -> Result<Vec<u8>, serde_json::Error> {
         let stored = self.resource.api_version();
         let strategy = &self.resource.strategy;
         if api_version == stored && !strategy.is_stored_without_defaults() {
-            return json;
+            return Ok(json);
         }
-        let object: Value =
-            serde_json::from_slice(&json).expect("what was decoded from protobuf is JSON");
+        // Raw values, such as `fieldsV1`, are JSON that is not parsed before.
+        let object: Value = serde_json::from_slice(&json)?;
         let mut object = strategy
             .to_version(&self.types, &object, &stored)
             .into_owned();
         if strategy.is_stored_without_defaults() {
             strategy.set_defaults(&self.resource, &mut object);
         }
-        object.to_string().into()
+        Ok(object.to_string().into())
     }
 
     fn convert_json(&self, json: &[u8]) -> Option<Vec<u8>> {

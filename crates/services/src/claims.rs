@@ -31,7 +31,7 @@ use super::ranges::Family;
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_registry::stored_form::encode;
 use watchet_registry::{ApiError, Current, ObjectIdentity, WriteId, metadata};
-use watchet_storage::{Expect, KeyValue, Outcome, Put, Storage};
+use watchet_storage::{Expect, KeyValue, Outcome, Put, Storage, StorageError};
 
 /// The maximum age of a hold: more than the longest write, which is one round of webhooks (30 s) and storage's time, and the
 /// difference between the clocks of two servers.
@@ -198,8 +198,23 @@ impl Claims<'_> {
             return Ok((!exists).then_some(false));
         }
         let claim = self.object(value, hold);
-        let is_created = self.put(value, &claim, Expect::Absent).await?;
-        Ok(is_created.then_some(true))
+        let created = self.put(value, &claim, Expect::Absent).await;
+        if let (Err(error), Allocated::Port(port)) = (&created, value) {
+            self.clear_bit(port, error).await;
+        }
+        Ok(created?.then_some(true))
+    }
+
+    /// Clears the bit of `port`, which this server has just set, after the creation of its claim failed with `error`. The
+    /// bit stays if the claim may have been created: no bit can be cleared later, because a kube-apiserver may have
+    /// allocated the port to a service that it has not stored yet.
+    async fn clear_bit(&self, port: u16, error: &ApiError) {
+        if matches!(error, ApiError::Storage(StorageError::OutcomeUnknown(_))) {
+            return;
+        }
+        if let Err(error) = port_bitmap::release(self.storage, port).await {
+            tracing::warn!(port, %error, "cannot release a node port in the bitmap of kube-apiserver");
+        }
     }
 
     /// Deletes a claim, and clears the bit of its port; returns false if it has changed.

@@ -96,8 +96,11 @@ impl Allocator for ServiceStrategy {
         error: Option<&ApiError>,
     ) {
         // Storage may have stored the object, which then uses its claims. If it has not, another service can take over
-        // the claims later.
-        if let Some(ApiError::Storage(StorageError::Unavailable(_))) = error {
+        // the claims later. Unavailable storage could not delete the claims.
+        if let Some(ApiError::Storage(
+            StorageError::Unavailable(_) | StorageError::OutcomeUnknown(_),
+        )) = error
+        {
             return;
         }
         release_new(storage, owner, write, old, service).await;

@@ -236,9 +236,14 @@ pub enum StorageError {
         /// The store's message.
         detail: String,
     },
-    /// The store cannot be reached or did not respond in time. The outcome of a write is unknown.
+    /// The store cannot be reached, or did not respond to a read in time. A write was not executed and
+    /// will not be, so the caller may repeat it.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
+    /// The store may have executed the write, or may execute it later: it received the write but did not
+    /// acknowledge it. Read the key before you repeat the write.
+    #[error("the outcome of the write is unknown: {0}")]
+    OutcomeUnknown(String),
     /// The stored data is damaged. Damaged data is never returned.
     #[error("storage is corrupt: {0}")]
     Corrupt(String),

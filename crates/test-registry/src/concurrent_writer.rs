@@ -24,6 +24,8 @@ pub struct ConcurrentWriter {
     pub collisions: Mutex<usize>,
     /// The key whose next put is performed but never returns.
     pub unanswered: Mutex<Option<StorageKey>>,
+    /// The key whose next put is not performed, and its error.
+    pub failing: Mutex<Option<(StorageKey, StorageError)>>,
     /// The number of gets so far.
     pub gets: Mutex<usize>,
     /// The number of puts and deletes so far.
@@ -53,6 +55,7 @@ impl ConcurrentWriter {
             before_writes: Mutex::default(),
             collisions: Mutex::default(),
             unanswered: Mutex::default(),
+            failing: Mutex::default(),
             gets: Mutex::default(),
             writes: Mutex::default(),
             ttl: Mutex::default(),
@@ -144,6 +147,10 @@ impl Storage for ConcurrentWriter {
                 *collisions -= 1;
                 return Ok(Outcome::Refused(None));
             }
+        }
+        let failing = self.failing.lock().take_if(|(key, _)| *key == put.key);
+        if let Some((_, error)) = failing {
+            return Err(error);
         }
         self.run_concurrent_write().await;
         let key = put.key.clone();

@@ -317,7 +317,7 @@ impl Server {
                     .connections_max
                     .get()
                     .min(file_limit::connections_max()),
-                &memory.limited,
+                &memory.server_memory,
             ),
             storage,
             encryption,

@@ -78,7 +78,7 @@ impl Server {
         let secure = secure.unwrap_or(self.done.secure);
         let service = KubernetesService::new(&self.registry.service_ranges, secure);
         let mut registry_config = self.registry;
-        registry_config.caches.memory = Arc::clone(&self.memory.limited);
+        registry_config.caches.memory = Arc::clone(&self.memory.server_memory);
         let registry = new_registry_with_config(
             Arc::clone(&storage),
             self.encryption.clone(),
@@ -150,13 +150,13 @@ impl Server {
             checks,
             flow_control,
             auditor: self.auditor.clone(),
-            memory: Arc::clone(&self.memory.limited),
+            memory: Arc::clone(&self.memory.server_memory),
             git_commit: GIT_COMMIT,
             ..HttpConfig::new(Arc::clone(&self.tokens), self.metrics)
         });
         self.memory.start(
             &config.encoding_cache,
-            &config.slow_readers,
+            &config.responses,
             &self.connections,
             &ports,
         );

@@ -2,6 +2,7 @@
 
 mod authorization;
 mod checklist;
+mod memory;
 mod monitor;
 mod reads;
 mod shards;

@@ -25,6 +25,7 @@ pub(crate) struct Faults {
     /// The number of calls of `cut_watches`.
     cut: watch::Sender<usize>,
     down: AtomicBool,
+    loses_acknowledgements: AtomicBool,
     no_loading: AtomicBool,
     no_progress: AtomicBool,
     before_writes: Mutex<VecDeque<Before>>,
@@ -54,6 +55,7 @@ impl Faults {
             frozen: watch::Sender::new(false),
             cut: watch::Sender::new(0),
             down: AtomicBool::default(),
+            loses_acknowledgements: AtomicBool::default(),
             no_loading: AtomicBool::default(),
             no_progress: AtomicBool::default(),
             before_writes: Mutex::default(),
@@ -85,6 +87,11 @@ impl Faults {
         self.down.store(down, Ordering::SeqCst);
     }
 
+    /// Executes writes, but responds that their outcome is unknown, while `loses` is true.
+    pub(crate) fn lose_acknowledgements(&self, loses: bool) {
+        self.loses_acknowledgements.store(loses, Ordering::SeqCst);
+    }
+
     /// Makes the lists that fill caches fail while `refuse` is true; smaller lists succeed.
     pub(crate) fn refuse_loading(&self, refuse: bool) {
         self.no_loading.store(refuse, Ordering::SeqCst);
@@ -105,6 +112,13 @@ impl Faults {
             return Err(StorageError::Unavailable("the case says so".into()));
         }
         Ok(())
+    }
+
+    fn acknowledge(&self, outcome: Outcome) -> Result<Outcome, StorageError> {
+        match self.loses_acknowledgements.load(Ordering::SeqCst) {
+            true => Err(StorageError::OutcomeUnknown("the case says so".into())),
+            false => Ok(outcome),
+        }
     }
 
     async fn write_concurrently(&self) -> Result<(), StorageError> {
@@ -171,7 +185,7 @@ impl Storage for Faults {
             return Ok(Outcome::Refused(None));
         }
         self.write_concurrently().await?;
-        self.inner.put(put).await
+        self.acknowledge(self.inner.put(put).await?)
     }
 
     async fn delete(
@@ -181,7 +195,7 @@ impl Storage for Faults {
     ) -> Result<Outcome, StorageError> {
         self.up()?;
         self.write_concurrently().await?;
-        self.inner.delete(key, expect).await
+        self.acknowledge(self.inner.delete(key, expect).await?)
     }
 
     async fn watch(

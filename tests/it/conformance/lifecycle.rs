@@ -193,6 +193,55 @@ pub(crate) async fn unavailable_storage_is_an_error_with_retry_after(site: &Site
     assert_eq!(watch.words(1).await, ["ADDED b"]);
 }
 
+/// Storage executes a write, but its response is lost. As a ServerTimeout with Retry-After, client-go repeated the
+/// request by itself: there were two objects with generateName, and a JSON patch was applied twice. No line of the
+/// checklist covers it.
+pub(crate) async fn an_unknown_outcome_is_an_error_without_retry_after(site: &Site) {
+    let object = format!("{MAPS}/a");
+    site.make("a", json!({})).await;
+    site.post(MAPS, &json!({"metadata": {"name": "b"}}))
+        .await
+        .ok(201);
+    site.storage.lose_acknowledgements(true);
+    let writes = || site.storage.writes.load(Ordering::SeqCst);
+    let before = writes();
+    let append = json!([{"op": "add", "path": "/data", "value": {"k": "v"}}]);
+    let answers = [
+        site.post(MAPS, &json!({"metadata": {"generateName": "g-"}}))
+            .await,
+        site.post(MAPS, &json!({"metadata": {"name": "c"}})).await,
+        site.put(
+            &object,
+            &json!({"metadata": {"name": "a"}, "data": {"k": "u"}}),
+        )
+        .await,
+        site.patch(&object, "json", &append).await,
+        site.delete(&format!("{MAPS}/b"), &json!({})).await,
+    ];
+    let executed = writes() - before;
+    for answer in &answers {
+        let status = answer.ok(500);
+        let retry = answer.headers.get("retry-after");
+        assert_eq!((retry, &status["details"]), (None, &Value::Null));
+        assert_eq!(status["reason"].as_str().unwrap_or_default(), "");
+        let text = status["message"].as_str().unwrap();
+        assert!(
+            text.starts_with("the outcome of the write is unknown: the case says so"),
+            "{text}"
+        );
+    }
+    assert_eq!(executed, answers.len(), "none is repeated");
+    site.storage.lose_acknowledgements(false);
+    let list = site.get(MAPS).await.ok(200);
+    let names = names(&list);
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(
+        names[0] == "a" && names[1] == "c" && names[2].starts_with("g-"),
+        "{names:?}"
+    );
+    assert_eq!(list["items"][0]["data"]["k"], "v");
+}
+
 /// If storage was unreachable, a read of an admission plugin failed with a 500 InternalError, which clients do not
 /// retry, instead of a ServerTimeout.
 async fn reads_of_admission_plugins_fail_alike(site: &Site) {

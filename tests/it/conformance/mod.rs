@@ -160,6 +160,7 @@ macro_rules! conformance_suite {
                     wc_189_an_exact_list_beyond_history_comes_from_storage,
                     wc_191_a_cache_that_stays_behind_leaves_consistent_lists_to_storage,
                     unavailable_storage_is_an_error_with_retry_after,
+                    an_unknown_outcome_is_an_error_without_retry_after,
                 ],
                 applying: [
                     every_write_sets_managed_fields,

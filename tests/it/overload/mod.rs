@@ -134,22 +134,22 @@ fn check_refusal(response: &Response) {
     assert_eq!(status["reason"], "TooManyRequests");
     assert_eq!(status["details"]["retryAfterSeconds"], 5);
     let message = status["message"].as_str().expect("a message");
-    let text = "MiB and refuses new lists and watches until it uses less: retry later, list in smaller pages (limit=), or raise --memory-limit";
+    let text = "KiB more: retry later, list in smaller pages (limit=), or raise --memory-limit";
     assert!(message.ends_with(text), "{message}");
 }
 
-/// Waits until the server ends responses that are not read, which it does after they were not read for 5 s. Returns the metrics.
-async fn until_readers_end(server: &Server) -> Scrape {
+/// Waits until the server aborts responses that are not read, which it does after they were not read for 5 s. Returns the metrics.
+async fn until_responses_are_aborted(server: &Server) -> Scrape {
     let started = Instant::now();
     loop {
         let scraped = scrape(server).await;
-        if scraped.sum("watchet_memory_closed_readers_total", &[]) > 0.0 {
+        if scraped.sum("watchet_memory_aborted_responses_total", &[]) > 0.0 {
             return scraped;
         }
         let used = usage::kib(server, "RssAnon") >> 10;
         assert!(
             started.elapsed() < RECOVERY_MAX,
-            "no reader is ended at {used} MiB"
+            "no response is aborted at {used} MiB"
         );
         sleep(Duration::from_millis(200)).await;
     }
@@ -270,7 +270,7 @@ async fn a_server_with_too_little_memory_refuses_and_recovers() {
     let small = admin.get(&format!("{MAPS}?limit=1")).await;
     assert_eq!(small.status, StatusCode::OK, "an administrator");
     let before = writers.acknowledged();
-    let scraped = until_readers_end(&server).await;
+    let scraped = until_responses_are_aborted(&server).await;
     sleep(Duration::from_secs(2)).await;
     let during = writers.acknowledged();
     let progress = before.iter().zip(&during).all(|(a, b)| b > a);
@@ -290,11 +290,11 @@ async fn a_server_with_too_little_memory_refuses_and_recovers() {
     let count = |name: &str| scraped.sum(&format!("watchet_memory_{name}"), &[]);
     println!(
         "limit {LIMIT_MIB} MiB (cgroup: {}): filled {filled} MiB, peak {peak} MiB, {after} MiB {:.1} s after the storm; \
-         {} requests refused, {} readers ended, {events} events received",
+         {} requests rejected, {} responses aborted, {events} events received",
         group.is_some(),
         recovery.as_secs_f64(),
-        count("refused_requests_total"),
-        count("closed_readers_total"),
+        count("rejected_requests_total"),
+        count("aborted_responses_total"),
     );
     check_levels(&server);
     assert!(peak <= LIMIT_MIB, "{peak} MiB");
@@ -320,9 +320,9 @@ async fn websockets_that_are_not_read_are_aborted() {
     let tasks = Tasks::new();
     tasks.spawn("peak", record_peak(server.pid(), Arc::clone(&peak)));
     let _slow = SlowClients::open(&server, [0, 0, 1500]).await;
-    let ended = until_readers_end(&server).await;
+    let scraped = until_responses_are_aborted(&server).await;
     let peak = peak.load(Ordering::Relaxed) >> 10;
-    let count = ended.sum("watchet_memory_closed_readers_total", &[]);
+    let count = scraped.sum("watchet_memory_aborted_responses_total", &[]);
     println!("peak {peak} of {LIMIT_MIB} MiB, {count} WebSockets aborted");
     assert!(peak <= LIMIT_MIB, "{peak} MiB");
     server.stop().await;

@@ -20,7 +20,7 @@ pub enum MemoryPressure {
     Moderate,
     /// From 80 %: the histories of the watch caches shrink too.
     High,
-    /// From 90 %: new lists and watches are refused too, and clients that do not read are disconnected.
+    /// From 90 %: new lists and watches are refused too, and responses that their clients do not read are aborted.
     Critical,
 }
 
@@ -78,7 +78,7 @@ pub struct ServerMemory {
     refused_watches: AtomicU64,
     refused_writes: AtomicU64,
     history_bytes_dropped: AtomicU64,
-    readers_closed: AtomicU64,
+    responses_aborted: AtomicU64,
 }
 
 /// The counters of a [`ServerMemory`].
@@ -100,8 +100,8 @@ pub struct ServerMemoryStats {
     pub refused_writes: u64,
     /// The bytes of events that histories dropped before their time.
     pub history_bytes_dropped: u64,
-    /// How many responses were ended because their clients did not read.
-    pub readers_closed: u64,
+    /// How many responses were aborted because their clients did not read.
+    pub responses_aborted: u64,
 }
 
 /// A request was refused because the server has too little memory.
@@ -115,27 +115,18 @@ pub struct MemoryRefusal {
 
 impl fmt::Display for MemoryRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (used, limit) = (self.used >> 20, self.limit >> 20);
+        let (used, limit, kib) = (self.used >> 20, self.limit >> 20, self.bytes >> 10);
+        let remedy = match self.request {
+            MemoryUse::List | MemoryUse::Watch => {
+                "retry later, list in smaller pages (limit=), or raise --memory-limit"
+            }
+            MemoryUse::Write => "retry later, or raise --memory-limit",
+        };
         write!(
             f,
-            "the server uses {used} MiB of its memory limit of {limit} MiB and "
-        )?;
-        f.write_str(match self.request {
-            MemoryUse::List | MemoryUse::Watch => {
-                "refuses new lists and watches until it uses less: retry later, list in smaller pages (limit=), or raise --memory-limit"
-            }
-            MemoryUse::Write => "has no space for this write",
-        })?;
-        match self.request {
-            MemoryUse::List | MemoryUse::Watch => Ok(()),
-            MemoryUse::Write => {
-                write!(
-                    f,
-                    ", which needs {} KiB: retry later, or raise --memory-limit",
-                    self.bytes >> 10
-                )
-            }
-        }
+            "the server uses {used} MiB of {limit} MiB of memory (--memory-limit minus headroom); this request needs about \
+             {kib} KiB more: {remedy}"
+        )
     }
 }
 
@@ -210,7 +201,7 @@ impl Default for ServerMemory {
             refused_watches: AtomicU64::new(0),
             refused_writes: AtomicU64::new(0),
             history_bytes_dropped: AtomicU64::new(0),
-            readers_closed: AtomicU64::new(0),
+            responses_aborted: AtomicU64::new(0),
         }
     }
 }
@@ -282,10 +273,10 @@ impl ServerMemory {
             .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts responses that were ended because their clients did not read.
-    pub fn count_readers_closed(&self, readers: usize) {
-        self.readers_closed
-            .fetch_add(readers as u64, Ordering::Relaxed);
+    /// Counts responses that were aborted because their clients did not read.
+    pub fn count_responses_aborted(&self, responses: usize) {
+        self.responses_aborted
+            .fetch_add(responses as u64, Ordering::Relaxed);
     }
 
     /// Counts `bytes` that were allocated for a client, until the next sample includes them.
@@ -382,7 +373,7 @@ impl ServerMemory {
             refused_watches: count(&self.refused_watches),
             refused_writes: count(&self.refused_writes),
             history_bytes_dropped: count(&self.history_bytes_dropped),
-            readers_closed: count(&self.readers_closed),
+            responses_aborted: count(&self.responses_aborted),
         }
     }
 }

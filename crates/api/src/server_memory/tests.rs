@@ -47,8 +47,8 @@ fn requests_are_refused_only_if_they_are_large_and_not_exempt() {
     let refused = memory.reserve(MemoryUse::List, mib(60), false).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "the server uses 800 MiB of its memory limit of 1000 MiB and refuses new lists and watches until it uses less: \
-         retry later, list in smaller pages (limit=), or raise --memory-limit"
+        "the server uses 800 MiB of 1000 MiB of memory (--memory-limit minus headroom); this request needs about 61440 KiB \
+         more: retry later, list in smaller pages (limit=), or raise --memory-limit"
     );
     drop(first);
     let again = memory.reserve(MemoryUse::List, mib(60), false);
@@ -79,8 +79,8 @@ fn a_body_grows_into_the_reserve_of_writes_and_not_beyond() {
     let refused = body.grow(mib(6)).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "the server uses 940 MiB of its memory limit of 1000 MiB and has no space for this write, which needs 11264 KiB: \
-         retry later, or raise --memory-limit"
+        "the server uses 940 MiB of 1000 MiB of memory (--memory-limit minus headroom); this request needs about 11264 KiB \
+         more: retry later, or raise --memory-limit"
     );
     drop(body);
     assert_eq!(memory.stats().reserved, 0);

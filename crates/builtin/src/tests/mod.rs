@@ -27,8 +27,8 @@ use watchet_api::{
 use watchet_metrics::Metrics;
 use watchet_registry::*;
 use watchet_services::ServiceRanges;
-use watchet_storage::Storage;
 use watchet_storage::memory::Memory;
+use watchet_storage::{Storage, StorageError};
 use watchet_tasks::Tasks;
 use watchet_test_registry::{
     Before, ConcurrentWriter, TestRegistry, definition, deployment, named, pod, value,

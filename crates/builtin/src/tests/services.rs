@@ -353,3 +353,36 @@ async fn a_pod_has_the_priority_of_its_class() {
         other => panic!("{other}"),
     }
 }
+
+/// The bit of a node port in the bitmap of a kube-apiserver remained set if the creation of the port's claim failed: no
+/// service could have the port any more.
+#[tokio::test]
+async fn a_port_whose_claim_was_not_created_is_free() {
+    let fixture = fixture().await;
+    let bitmap = json!({
+        "apiVersion": "v1", "kind": "RangeAllocation", "metadata": {}, "range": "30000-32767", "data": "",
+    });
+    let put = Before::Put("/ranges/servicenodeports", bitmap);
+    fixture.storage.write_concurrently(put).await;
+    let claim = StorageKey::new("/ranges/servicenodeports/30123").unwrap();
+    let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30123}]});
+    let create = async || {
+        fixture
+            .try_create("services", service("a", spec.clone()))
+            .await
+    };
+    let unavailable = StorageError::Unavailable("the test says so".to_owned());
+    *fixture.storage.failing.lock() = Some((claim.clone(), unavailable));
+    let failed = create().await.unwrap_err();
+    assert!(failed.is_outage(), "{failed}");
+    let created = create().await.unwrap();
+    assert_eq!(node_port(&created), 30123);
+    fixture.delete("services/a").await;
+
+    // The claim may have been created, and then the bit is right.
+    let unknown = StorageError::OutcomeUnknown("the test says so".to_owned());
+    *fixture.storage.failing.lock() = Some((claim, unknown));
+    create().await.unwrap_err();
+    let bitmap = fixture.stored("/ranges/servicenodeports").await.unwrap();
+    assert_ne!(bitmap["data"], "", "{bitmap}");
+}

@@ -1,14 +1,19 @@
 //! Tests with stored objects that an older version wrote, without the defaults of this version.
 
 use super::*;
+use watchet_protobuf::Messages;
 use watchet_storage::Put;
 
 impl Fixture {
     /// Writes an object to storage directly, without the registry.
     async fn store(&self, key: &str, object: Value) {
+        self.store_bytes(key, object.to_string().into()).await;
+    }
+
+    async fn store_bytes(&self, key: &str, value: bytes::Bytes) {
         let put = Put {
             key: watchet_api::StorageKey::new(key).unwrap(),
-            value: object.to_string().into(),
+            value,
             expect: watchet_storage::Expect::Absent,
             ttl: None,
         };
@@ -255,5 +260,30 @@ async fn object_that_nests_too_deeply_to_be_read_is_not_stored() {
                 Deleted::Immediately(_)
             ));
         }
+    }
+}
+
+/// A kube-apiserver does not parse raw JSON, such as `fieldsV1`. A value that `serde_json` cannot represent was a panic in
+/// the reflector of its resource, which ended the server, and again after each start.
+#[tokio::test]
+async fn an_object_with_unreadable_raw_json_is_undecodable() {
+    let nested = format!("{}1{}", r#"{"f:a":"#.repeat(200), "}".repeat(200));
+    for fields in [&nested, r#"{"f:a":1e400}"#, r#"{"f:a":"\ud800"}"#] {
+        let fixture = fixture().await;
+        let job = format!(
+            r#"{{"metadata":{{"name":"old","namespace":"default","managedFields":[{{"fieldsV1":{fields}}}]}}}}"#
+        );
+        let messages = Messages::new(watchet_schema::Types::builtins());
+        let job = messages.to_protobuf(("batch/v1", "Job"), job.as_bytes());
+        fixture
+            .store_bytes("/jobs/default/old", job.unwrap().unwrap())
+            .await;
+        let error = fixture.try_get("jobs/old").await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("the JSON in it cannot be read"), "{text}");
+        let (jobs, options) = (fixture.resource("jobs"), ListOptions::default());
+        let listed = fixture.registry.list(&jobs, None, &options).await;
+        let text = listed.unwrap_err().to_string();
+        assert!(text.contains("the JSON in it cannot be read"), "{text}");
     }
 }

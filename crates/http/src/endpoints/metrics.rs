@@ -54,7 +54,7 @@ pub(crate) async fn scrape(state: &HttpState, parts: &Parts) -> Result<Response,
         refused_watches: memory.refused_watches,
         refused_writes: memory.refused_writes,
         history_dropped: memory.history_bytes_dropped,
-        readers_closed: memory.readers_closed,
+        responses_aborted: memory.responses_aborted,
     });
     let format = format(accept_header(parts)?.as_deref());
     let rendered = state.config.metrics.render(format);

@@ -12,7 +12,7 @@ use crate::request::request_info::{InvalidPath, Verb};
 const STORAGE_RETRY_SECONDS: u16 = 2;
 
 /// `retryAfterSeconds` of a response to a request that was refused because of memory pressure: some samples of the memory later,
-/// and the time that it takes to end clients that do not read.
+/// and the time that it takes to abort responses that their clients do not read.
 const MEMORY_RETRY_SECONDS: u16 = 5;
 
 /// Why a request failed.
@@ -375,6 +375,13 @@ fn storage_status(error: &StorageError) -> Status {
         StorageError::TooLarge { .. } => Status::failure(413, "RequestEntityTooLarge", text),
         StorageError::Unavailable(_) => Status::failure(500, "ServerTimeout", text)
             .with_details(retry_after(STORAGE_RETRY_SECONDS)),
+        // As kube-apiserver answers a timeout of etcd: without a reason, and without a time to retry, after
+        // which client-go would repeat the request by itself. It may have been executed: a repetition could
+        // create a second object with generateName, or apply a JSON patch twice.
+        StorageError::OutcomeUnknown(_) => {
+            let advice = "check whether the request was executed before you repeat it";
+            Status::failure(500, "", format!("{text}; {advice}"))
+        }
         StorageError::Corrupt(_) | StorageError::Failed(_) => internal(&text),
     }
 }

@@ -217,6 +217,12 @@ fn failures_of_storage() {
             r#"500 ServerTimeout | the list operation against pods could not be completed at this time, please try again | {"name":"list","kind":"pods","retryAfterSeconds":2}"#,
         );
     }
+    // Without a time to retry, after which client-go would repeat the write by itself.
+    let unknown = ApiError::Storage(StorageError::OutcomeUnknown(text("connection lost")));
+    check(
+        HttpError::from(unknown).about(Verb::Create, &crate::test_objects::pods()),
+        "500  | the outcome of the write is unknown: connection lost; check whether the request was executed before you repeat it | -",
+    );
     let compacted = ApiError::Storage(StorageError::Compacted {
         requested: ResourceVersion::new(1),
         compacted: ResourceVersion::new(2),

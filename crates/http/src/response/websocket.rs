@@ -20,8 +20,8 @@ use watchet_tasks::Tasks;
 
 use crate::error::HttpError;
 use crate::request::accept::Media;
+use crate::response::response_tracker::TrackedResponseGuard;
 use crate::response::send_deadline::SendDeadline;
-use crate::response::slow_readers::TrackedReader;
 use crate::response::watch_body::{WRITE_BYTES_MAX, WatchFrames, WatchSource};
 
 /// The maximum size of a message from the client, in bytes. Its content is ignored.
@@ -82,7 +82,7 @@ impl WatchUpgrade {
     }
 
     /// Returns the response that opens the WebSocket and spawns a task in `tasks` that sends
-    /// `frames`, and records in `reader` whether the client reads. The connection is dropped if the client has not received
+    /// `frames`, and records in `tracked` whether the client reads. The connection is dropped if the client has not received
     /// everything by `deadline`, whose `end` is a child of the token of `tasks`.
     pub(crate) fn open<W: WatchSource>(
         self,
@@ -90,7 +90,7 @@ impl WatchUpgrade {
         media: Media,
         tasks: &Tasks,
         deadline: SendDeadline,
-        reader: TrackedReader,
+        tracked: TrackedResponseGuard,
     ) -> Response<Body> {
         // Passes the socket from axum's upgrade task to the task of the watch.
         let (opened, socket) = tokio::sync::oneshot::channel();
@@ -103,7 +103,7 @@ impl WatchUpgrade {
                     frames,
                     media,
                     stop,
-                    reader,
+                    tracked,
                 };
                 run_until(feed.run(), deadline).await;
             }
@@ -149,7 +149,7 @@ struct Feed<W> {
     frames: WatchFrames<W>,
     media: Media,
     stop: CancellationToken,
-    reader: TrackedReader,
+    tracked: TrackedResponseGuard,
 }
 
 /// Which side ended the WebSocket.
@@ -208,7 +208,7 @@ impl<W: WatchSource> Feed<W> {
                     }
                 },
                 frame = async {
-                    self.reader.memory_wait().await;
+                    self.tracked.memory_wait().await;
                     self.frames.next().await
                 } => frame,
             };
@@ -216,7 +216,7 @@ impl<W: WatchSource> Feed<W> {
                 return Ok(End::Watch);
             };
             let mut written = frame.len();
-            self.reader.set_unread(written);
+            self.tracked.set_unread(written);
             self.socket.feed(self.message(frame)?).await?;
             // All available frames go into one write, as in a body.
             while written < WRITE_BYTES_MAX
@@ -225,9 +225,9 @@ impl<W: WatchSource> Feed<W> {
                 written += frame.len();
                 self.socket.feed(self.message(frame)?).await?;
             }
-            self.reader.set_unread(written);
+            self.tracked.set_unread(written);
             self.socket.flush().await?;
-            self.reader.set_read();
+            self.tracked.set_read();
         }
     }
 

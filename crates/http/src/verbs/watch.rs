@@ -68,18 +68,18 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     };
     let frames = WatchFrames::new(watch, FrameEncoder::new(renderer, meter));
     let (abort, config) = (CancellationToken::new(), &call.state.config);
-    let reader = config.slow_readers.add(abort.clone(), &config.memory);
+    let tracked = config.responses.add(abort.clone(), &config.memory);
     let deadline = SendDeadline {
         deadline,
         end: Some(ended),
         abort: Some(abort),
     };
     if let Some(socket) = socket {
-        return Ok(socket.open(frames, negotiated.media, tasks, deadline, reader));
+        return Ok(socket.open(frames, negotiated.media, tasks, deadline, tracked));
     }
     let content_type = negotiated.media.watch_content_type();
     let response = response(StatusCode::OK, content_type, watch_body(frames, gzip));
-    let mut response = response.map(|body| reader.track(body));
+    let mut response = response.map(|body| tracked.track(body));
     response.extensions_mut().insert(deadline);
     if gzip {
         mark_gzip(&mut response);

@@ -78,7 +78,11 @@ impl FromStr for StorageMediaType {
 pub trait VersionConversion: fmt::Debug + Send + Sync + 'static {
     /// Returns `json`, the object of a value in protobuf, whose version is `api_version`, in the version that the server
     /// stores.
-    fn convert(&self, api_version: &str, json: Vec<u8>) -> Vec<u8>;
+    ///
+    /// # Errors
+    /// `json` contains raw JSON that cannot be parsed into a [`serde_json::Value`], because of its depth, its numbers or its
+    /// escapes.
+    fn convert(&self, api_version: &str, json: Vec<u8>) -> Result<Vec<u8>, serde_json::Error>;
 
     /// Returns a value in JSON in the version that the server stores; `None` if it is in that version, or no object.
     fn convert_json(&self, json: &[u8]) -> Option<Vec<u8>>;
@@ -130,7 +134,9 @@ impl TranscodingStorage {
             return Ok(json);
         };
         let api_version = Envelope::read(value)?.api_version;
-        Ok(conversion.convert(api_version, json))
+        conversion
+            .convert(api_version, json)
+            .map_err(|error| InvalidProtobuf::Json(error.to_string()))
     }
 
     /// Returns the kind of the object `json` if it is stored as protobuf, given that media type.

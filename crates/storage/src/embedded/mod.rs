@@ -299,7 +299,11 @@ impl Embedded {
         let (reply, answer) = oneshot::channel();
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
         queue.send(op(reply)).await.map_err(|_| stopped())?;
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        // The writer ended before it answered.
+        answer.await.unwrap_or_else(|_| {
+            let detail = "the store was closed during the operation";
+            Err(StorageError::OutcomeUnknown(detail.to_owned()))
+        })
     }
 }
 

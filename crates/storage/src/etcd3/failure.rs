@@ -25,6 +25,8 @@ pub(super) enum Failure {
     NotSent(String),
     /// The connection was lost or rejected; the request may have been executed.
     Unavailable(String),
+    /// A write may have been executed, or may be executed later, and must not be repeated.
+    OutcomeUnknown(String),
     /// The member responds, but the cluster probably lost the request; it may have been executed.
     Lost(String),
     /// The server reports that its data is damaged.
@@ -47,6 +49,7 @@ impl Failure {
         match self {
             Self::NotSent(text)
             | Self::Unavailable(text)
+            | Self::OutcomeUnknown(text)
             | Self::Lost(text)
             | Self::Corrupt(text)
             | Self::Refused(text)
@@ -62,6 +65,7 @@ impl Failure {
             Self::NotSent(text) | Self::Unavailable(text) | Self::Lost(text) => {
                 StorageError::Unavailable(text)
             }
+            Self::OutcomeUnknown(text) => StorageError::OutcomeUnknown(text),
             Self::Corrupt(text) => StorageError::Corrupt(text),
             Self::Refused(text) | Self::RequestTooLarge(text) => StorageError::Failed(text),
             Self::Compacted => StorageError::Failed("etcd: revision compacted".into()),

@@ -98,7 +98,7 @@ impl Etcd3 {
     /// Executes a put, once or not at all.
     ///
     /// # Errors
-    /// Returns [`Failure::Unavailable`] if the outcome is unknown.
+    /// Returns [`Failure::OutcomeUnknown`] if the outcome is unknown.
     pub(super) async fn put_once(
         &self,
         put: &Put,
@@ -118,7 +118,7 @@ impl Etcd3 {
     /// Executes a deletion, once or not at all.
     ///
     /// # Errors
-    /// Returns [`Failure::Unavailable`] if the outcome is unknown.
+    /// Returns [`Failure::OutcomeUnknown`] if the outcome is unknown.
     pub(super) async fn delete_once(
         &self,
         key: &StorageKey,
@@ -157,7 +157,10 @@ impl Etcd3 {
                 (Ok(response), Some(_)) => return Ok(response),
             }
         }
-        Err(lost.unwrap_or_else(|| Failure::Unavailable("the write was not sent".to_owned())))
+        Err(match lost {
+            Some(lost) => unknown(&lost, &format!("it was sent {SENT_MAX} times")),
+            None => Failure::NotSent("the write was not sent".to_owned()),
+        })
     }
 
     async fn send(&self, write: &Write) -> Result<TxnResponse, Failure> {
@@ -204,9 +207,7 @@ impl Etcd3 {
 
 fn unknown(lost: &Failure, detail: &str) -> Failure {
     let reason = lost.reason();
-    Failure::Unavailable(format!(
-        "the outcome of the write is unknown: {reason}; {detail}"
-    ))
+    Failure::OutcomeUnknown(format!("{reason}; {detail}"))
 }
 
 #[cfg(test)]

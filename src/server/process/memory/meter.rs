@@ -40,7 +40,7 @@ pub(in crate::server) struct CgroupMeter {
 
 impl Meter for CgroupMeter {
     fn used(&mut self) -> io::Result<usize> {
-        // The group may have more processes, or be the one of an ancestor of which this process is a part.
+        // The limit may be that of an ancestor cgroup that contains other processes.
         Ok(self.cgroup.used()?.max(self.process.used()?))
     }
 }

@@ -1,7 +1,7 @@
 //! `MemoryMonitor`: keeps the memory below `--memory-limit`. It measures the memory, publishes the pressure in the
 //! [`ServerMemory`], and releases memory.
 //!
-//! | pressure | from | measures, in addition to those before |
+//! | pressure | from | actions, in addition to those of lower levels |
 //! |---|---|---|
 //! | moderate | 70 % | the cache of encodings shrinks; the memory is measured more often |
 //! | high | 80 % | the histories of the watch caches shrink (`cacher`) |
@@ -13,6 +13,7 @@
 mod cgroup;
 mod meter;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::api::{EncodingCache, MemoryPressure, ServerMemory};
-use crate::http::SlowReaders;
+use crate::http::ResponseTracker;
 use crate::server::config::memory::MemoryLimit;
 use crate::server::transport::connections::Connections;
 use crate::tasks::Tasks;
@@ -35,7 +36,7 @@ const SAMPLE_INTERVAL_UNDER_PRESSURE: Duration = Duration::from_millis(20);
 
 /// How often responses are aborted while the pressure is critical. It takes about a second until the memory of one returns to the
 /// system.
-const CLOSE_INTERVAL: Duration = Duration::from_secs(1);
+const ABORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A client that has read nothing for this time does not read.
 const UNREAD_MAX: Duration = Duration::from_secs(5);
@@ -57,7 +58,11 @@ const ENCODINGS_DIVISOR_MODERATE: usize = 16;
 const ENCODINGS_DIVISOR_HIGH: usize = 64;
 
 /// The interval of the message that responses were aborted.
-const CLOSINGS_INTERVAL: Duration = Duration::from_secs(10);
+const ABORT_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// While the memory cannot be measured, the last measurement counts for this time. After it the limit has no effect: with an old
+/// measurement, the server would refuse lists for ever.
+const MEASUREMENT_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// The interval of the message that the memory cannot be measured.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(60);
@@ -66,7 +71,7 @@ const FAILURE_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(in crate::server) struct Memory {
     /// The limit and the pressure.
-    pub(in crate::server) limited: Arc<ServerMemory>,
+    pub(in crate::server) server_memory: Arc<ServerMemory>,
     meter: Box<dyn Meter>,
 }
 
@@ -92,7 +97,7 @@ impl Memory {
         let bytes = bytes.map(|bytes| bytes - UNCOUNTED_BYTES.min(bytes / 4));
         let process = ProcessMeter;
         Self {
-            limited: ServerMemory::new(bytes),
+            server_memory: ServerMemory::new(bytes),
             meter: match cgroup {
                 Some(cgroup) => Box::new(CgroupMeter { cgroup, process }),
                 None => Box::new(process),
@@ -104,23 +109,24 @@ impl Memory {
     pub(in crate::server) fn start(
         self,
         encodings: &Arc<EncodingCache>,
-        readers: &Arc<SlowReaders>,
+        responses: &Arc<ResponseTracker>,
         connections: &Arc<Connections>,
         tasks: &Tasks,
     ) {
-        let Some(limit) = self.limited.limit() else {
+        let Some(limit) = self.server_memory.limit() else {
             return;
         };
         let monitor = MemoryMonitor {
             limit,
-            limited: self.limited,
+            server_memory: self.server_memory,
             meter: self.meter,
             encodings: Arc::clone(encodings),
-            readers: Arc::clone(readers),
+            responses: Arc::clone(responses),
             connections: Arc::clone(connections),
-            last_close: None,
+            last_abort: None,
+            last_measurement: None,
             failures: LogInterval::new(FAILURE_INTERVAL),
-            closings: LogInterval::new(CLOSINGS_INTERVAL),
+            abort_log: LogInterval::new(ABORT_LOG_INTERVAL),
         };
         // Not awaited: its end is logged by the group if it panics.
         drop(monitor.spawn(tasks));
@@ -131,14 +137,22 @@ impl Memory {
 #[derive(Debug)]
 struct MemoryMonitor {
     limit: usize,
-    limited: Arc<ServerMemory>,
+    server_memory: Arc<ServerMemory>,
     meter: Box<dyn Meter>,
     encodings: Arc<EncodingCache>,
-    readers: Arc<SlowReaders>,
+    responses: Arc<ResponseTracker>,
     connections: Arc<Connections>,
-    last_close: Option<Instant>,
+    last_abort: Option<Instant>,
+    last_measurement: Option<Measurement>,
     failures: LogInterval,
-    closings: LogInterval,
+    abort_log: LogInterval,
+}
+
+/// The result of a meter.
+#[derive(Debug, Clone, Copy)]
+struct Measurement {
+    used: usize,
+    at: Instant,
 }
 
 impl MemoryMonitor {
@@ -150,7 +164,7 @@ impl MemoryMonitor {
             self.restrict_encodings(MemoryPressure::Low);
             while !stop.is_cancelled() {
                 self.sample();
-                std::thread::sleep(match self.limited.pressure() {
+                std::thread::sleep(match self.server_memory.pressure() {
                     MemoryPressure::Low => SAMPLE_INTERVAL,
                     _ => SAMPLE_INTERVAL_UNDER_PRESSURE,
                 });
@@ -160,24 +174,37 @@ impl MemoryMonitor {
 
     /// Measures once and releases memory.
     fn sample(&mut self) {
-        let used = match self.meter.used() {
-            Ok(used) => used,
-            Err(error) => {
-                if let Some(suppressed) = self.failures.next() {
-                    tracing::warn!(%error, suppressed, "cannot measure the memory, so --memory-limit has no effect");
-                }
-                return;
-            }
-        };
-        let before = self.limited.pressure();
-        let changed = self.limited.record(used);
+        let measured = self.meter.used();
+        let is_measured = measured.is_ok();
+        let used = measured.unwrap_or_else(|error| self.used_without_measurement(&error));
+        if is_measured {
+            let at = Instant::now();
+            self.last_measurement = Some(Measurement { used, at });
+        }
+        let before = self.server_memory.pressure();
+        // Also without a measurement: what is counted as allocated since the last one would add up, until all responses wait.
+        let changed = self.server_memory.record(used);
         if let Some(pressure) = changed {
             self.log(before, pressure, used);
             self.restrict_encodings(pressure);
         }
-        if changed.unwrap_or(before) == MemoryPressure::Critical {
-            self.close_clients();
+        if is_measured && changed.unwrap_or(before) == MemoryPressure::Critical {
+            self.release_clients();
         }
+    }
+
+    /// Returns the used memory that counts although it could not be measured because of `error`.
+    fn used_without_measurement(&mut self, error: &io::Error) -> usize {
+        if let Some(last) = self.last_measurement
+            && last.at.elapsed() < MEASUREMENT_AGE_MAX
+        {
+            tracing::debug!(%error, used = last.used, "cannot measure the memory, so the last measurement counts");
+            return last.used;
+        }
+        if let Some(suppressed) = self.failures.next() {
+            tracing::warn!(%error, suppressed, "cannot measure the memory, so --memory-limit has no effect");
+        }
+        0
     }
 
     fn log(&self, before: MemoryPressure, now: MemoryPressure, used: usize) {
@@ -202,17 +229,17 @@ impl MemoryMonitor {
     }
 
     /// Aborts responses whose clients do not read, and ends idle connections.
-    fn close_clients(&mut self) {
+    fn release_clients(&mut self) {
         let connections = self.connections.release_idle();
         let is_due = self
-            .last_close
-            .is_none_or(|last| last.elapsed() >= CLOSE_INTERVAL);
+            .last_abort
+            .is_none_or(|last| last.elapsed() >= ABORT_INTERVAL);
         let responses = match is_due {
             true => self.abort_unread(),
             false => 0,
         };
         if (responses > 0 || connections > 0)
-            && let Some(suppressed) = self.closings.next()
+            && let Some(suppressed) = self.abort_log.next()
         {
             tracing::warn!(
                 responses,
@@ -225,16 +252,18 @@ impl MemoryMonitor {
 
     /// Aborts responses whose clients do not read. Returns how many.
     fn abort_unread(&mut self) -> usize {
-        let unread = match self.limited.is_full() {
+        let unread = match self.server_memory.is_full() {
             true => UNREAD_MAX_IF_FULL,
             false => UNREAD_MAX,
         };
-        let closed = self.readers.close(unread, self.limited.excess());
-        if closed.count > 0 {
-            self.last_close = Some(Instant::now());
-            self.limited.count_readers_closed(closed.count);
+        let aborted = self
+            .responses
+            .abort_unread(unread, self.server_memory.excess());
+        if aborted.count > 0 {
+            self.last_abort = Some(Instant::now());
+            self.server_memory.count_responses_aborted(aborted.count);
         }
-        closed.count
+        aborted.count
     }
 }
 

@@ -26,14 +26,15 @@ fn monitor() -> (MemoryMonitor, Arc<AtomicUsize>) {
     let percent = Arc::clone(&meter.0);
     let monitor = MemoryMonitor {
         limit: LIMIT,
-        limited: ServerMemory::new(Some(LIMIT)),
+        server_memory: ServerMemory::new(Some(LIMIT)),
         meter: Box::new(meter),
         encodings: EncodingCache::new(LIMIT),
-        readers: Arc::default(),
+        responses: Arc::default(),
         connections: Connections::new(8, &Arc::default()),
-        last_close: None,
+        last_abort: None,
+        last_measurement: None,
         failures: LogInterval::new(FAILURE_INTERVAL),
-        closings: LogInterval::new(CLOSINGS_INTERVAL),
+        abort_log: LogInterval::new(ABORT_LOG_INTERVAL),
     };
     (monitor, percent)
 }
@@ -91,19 +92,47 @@ async fn a_failed_measurement_changes_nothing() {
     monitor.sample();
     percent.store(0, Ordering::Relaxed);
     monitor.sample();
-    assert_eq!(monitor.limited.pressure(), MemoryPressure::Critical);
+    assert_eq!(monitor.server_memory.pressure(), MemoryPressure::Critical);
+}
+
+/// What is counted as allocated between two measurements added up while the memory could not be measured, until all lists and
+/// watches waited for ever, although the log said that the limit had no effect.
+#[tokio::test(start_paused = true)]
+async fn without_measurements_nothing_waits_forever() {
+    let (mut monitor, percent) = monitor();
+    let memory = Arc::clone(&monitor.server_memory);
+    percent.store(50, Ordering::Relaxed);
+    monitor.sample();
+    percent.store(0, Ordering::Relaxed);
+    memory.count_allocated(LIMIT);
+    assert!(memory.is_full());
+    let waiting = tokio::time::timeout(Duration::from_secs(1), memory.until_not_full());
+    let (waited, ()) = tokio::join!(waiting, async { monitor.sample() });
+    waited.expect("it is woken");
+    assert!(!memory.is_full());
+    assert_eq!(memory.stats().used, LIMIT / 100 * 50);
+
+    percent.store(97, Ordering::Relaxed);
+    monitor.sample();
+    percent.store(0, Ordering::Relaxed);
+    monitor.sample();
+    assert!(memory.is_full(), "the last measurement counts");
+    tokio::time::advance(MEASUREMENT_AGE_MAX).await;
+    monitor.sample();
+    let state = (memory.is_full(), memory.pressure());
+    assert_eq!(state, (false, MemoryPressure::Low));
 }
 
 #[tokio::test]
 async fn the_monitor_measures_until_its_tasks_stop() {
     let (monitor, percent) = monitor();
-    let (limited, tasks) = (Arc::clone(&monitor.limited), Tasks::new());
+    let (server_memory, tasks) = (Arc::clone(&monitor.server_memory), Tasks::new());
     let running = monitor.spawn(&tasks);
     percent.store(95, Ordering::Relaxed);
-    let mut pressure = limited.subscribe();
+    let mut pressure = server_memory.subscribe();
     let critical = pressure.wait_for(|pressure| *pressure == MemoryPressure::Critical);
     let reached = tokio::time::timeout(100 * SAMPLE_INTERVAL, critical).await;
-    reached.expect("in time").expect("the limited exists");
+    reached.expect("in time").expect("the monitor exists");
     tasks.token().cancel();
     running.await.expect("no panic");
 }

@@ -51,6 +51,7 @@ const H2_PREFACE_START: &[u8] = b"PRI ";
 /// The pause before looking for the rest of an incomplete preface.
 const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
+#[derive(Clone, Copy)]
 enum Protocol {
     Http1,
     Http2,

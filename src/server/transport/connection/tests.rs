@@ -20,6 +20,8 @@ use crate::http::{HealthCheck, HttpConfig, router};
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
 use crate::server::transport::connections::Connections;
+use crate::storage::Storage;
+use crate::storage::embedded::{Embedded, EmbeddedConfig};
 use crate::storage::memory::Memory;
 
 /// A generous time limit for operations that take milliseconds on an idle machine.
@@ -38,9 +40,17 @@ struct Fixture {
 impl Fixture {
     /// Creates a server that allows one read in flight, with config maps larger than all buffers.
     async fn new() -> Self {
+        Self::over(Memory::new(Duration::from_secs(300)).unwrap()).await
+    }
+
+    /// As [`Self::new`], over a storage that makes backups.
+    async fn with_backups(directory: &std::path::Path) -> Self {
+        Self::over(Embedded::open(directory, EmbeddedConfig::default()).unwrap()).await
+    }
+
+    async fn over(storage: Arc<dyn Storage>) -> Self {
         let metrics = Metrics::new();
         let tasks = Tasks::with_metrics(metrics.tasks());
-        let storage = Memory::new(Duration::from_secs(300)).unwrap();
         let registry = new_registry(storage, &tasks, CacherConfig::default(), Metrics::new());
         registry.bootstrap().await.unwrap();
         let config_maps = registry.resource("", "v1", "configmaps").unwrap();
@@ -314,4 +324,68 @@ async fn a_panic_over_http1_is_a_status() {
     let mut other = fixture.connect(Protocol::Http1).await;
     assert_eq!(other.get("/api", &[]).await.status(), StatusCode::OK);
     fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
+}
+
+/// Ends idle connections, as the server does.
+fn end_idle(fixture: &Fixture) {
+    let connections = Arc::clone(&fixture.connections);
+    let ends = connections.end_idle(fixture.tasks.token());
+    fixture.tasks.spawn("idle", ends);
+}
+
+/// The connection of a backup over HTTP/1.1 was idle from the head of the response on, and ended after 90 seconds.
+#[tokio::test]
+async fn a_backup_that_is_read_slowly_is_complete() {
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let directory = tempfile::tempdir().unwrap();
+        let fixture = Fixture::with_backups(directory.path()).await;
+        end_idle(&fixture);
+        let mut client = fixture.connect_with_window(protocol, 1 << 16).await;
+        tokio::time::pause();
+        let backup = client.get("/debug/storage/backup", &[]).await;
+        assert_eq!(backup.status(), StatusCode::OK);
+        let mut body = backup.into_body();
+        let mut received = 0;
+        for _ in 0..6 {
+            tokio::time::sleep(Duration::from_secs(45)).await;
+            let end = received + (256 << 10);
+            while received < end {
+                let frame = body.frame().await.expect("not the end");
+                received += frame.expect("no error").into_data().unwrap().len();
+            }
+        }
+        let rest = body.collect().await.expect("a complete backup").to_bytes();
+        assert!(received + rest.len() > 4 << 20, "{received}");
+        drop(client);
+        fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
+        tokio::time::resume();
+    }
+}
+
+/// A backup over HTTP/2 whose client did not read had no end: it had its permit for ever, and the server could not stop.
+#[tokio::test]
+async fn a_backup_that_is_not_read_is_aborted() {
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let directory = tempfile::tempdir().unwrap();
+        let fixture = Fixture::with_backups(directory.path()).await;
+        let mut client = fixture.connect(protocol).await;
+        let mut other = fixture.connect(Protocol::Http1).await;
+        tokio::time::pause();
+        let backup = client.get("/debug/storage/backup", &[]).await;
+        tokio::time::sleep(Duration::from_secs(55)).await;
+        let list = other.get("/api/v1/namespaces", &[]).await;
+        assert_eq!(list.status(), StatusCode::TOO_MANY_REQUESTS);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let list = other.get("/api/v1/namespaces", &[]).await;
+        assert_eq!(list.status(), StatusCode::OK, "the permit is released");
+        let aborted = backup.into_body().collect().await;
+        aborted.expect_err("the response was aborted");
+
+        // At the shutdown it ends earlier.
+        let mut client = fixture.connect(protocol).await;
+        let backup = client.get("/debug/storage/backup", &[]).await;
+        assert_eq!(backup.status(), StatusCode::OK);
+        fixture.tasks.drain(TEST_TIMEOUT).await.unwrap();
+        tokio::time::resume();
+    }
 }

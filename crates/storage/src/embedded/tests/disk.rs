@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 
 use super::super::checked_file::CheckedFile;
 use super::super::open::OpenDatabase;
@@ -22,6 +22,8 @@ pub(super) const LOG_SYNC: u8 = 2;
 pub(super) const LOG_TORN: u8 = 3;
 /// Writes of the data file fail, the log works.
 pub(super) const DATA: u8 = 4;
+/// Accesses to the data file wait for the next sync of the log, and fail before it ends.
+pub(super) const DATA_DURING_LOG_SYNC: u8 = 5;
 
 /// A simulated disk with a data file and the log.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +36,8 @@ pub(super) struct Disk {
     blocks: Arc<Mutex<Blocks>>,
     /// The number of accesses until one fails, once; none fails at 0.
     until_failure: Arc<AtomicUsize>,
+    /// True once a sync of the log has begun during [`DATA_DURING_LOG_SYNC`].
+    is_log_syncing: Arc<AtomicBool>,
 }
 
 /// The blocks of the disk that are in use.
@@ -350,6 +354,12 @@ impl DataFile {
         }
         match self.0.fault() {
             FULL | DATA => Err(full()),
+            DATA_DURING_LOG_SYNC => {
+                while !self.0.is_log_syncing.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(full())
+            }
             _ => {
                 if let Access::Write(file, offset, bytes) = &access {
                     self.0.blocks.lock().occupy(*file, *offset, bytes.len())?;
@@ -395,7 +405,12 @@ impl LogFile for SimulatedLog {
                 self.0.apply(&Access::FailedSync(self.1 + 1));
                 Err(full())
             }
-            _ => {
+            fault => {
+                if fault == DATA_DURING_LOG_SYNC {
+                    self.0.is_log_syncing.store(true, Ordering::SeqCst);
+                    // Long enough for the thread that accesses the data file to report its failure.
+                    std::thread::sleep(Duration::from_millis(300));
+                }
                 self.0.apply(&Access::Sync(self.1 + 1));
                 Ok(())
             }

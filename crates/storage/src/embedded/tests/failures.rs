@@ -1,6 +1,6 @@
 //! Tests of failures of the disk: writes and syncs that fail, and crashes at every access.
 
-use super::disk::{DATA, Disk, FULL, LOG_SYNC, LOG_TORN, NONE};
+use super::disk::{DATA, DATA_DURING_LOG_SYNC, Disk, FULL, LOG_SYNC, LOG_TORN, NONE};
 use super::*;
 
 /// Returns the keys of the store.
@@ -28,7 +28,7 @@ async fn a_failing_disk_acknowledges_nothing() {
         disk.fail(fault);
         let unsure = put(&store, "/pods/ns/b", Expect::Absent).await;
         assert!(
-            matches!(unsure, Err(StorageError::Unavailable(_))),
+            matches!(unsure, Err(StorageError::OutcomeUnknown(_))),
             "{unsure:?}"
         );
         let (shown, _) = store.get(&key("/pods/ns/b")).await.unwrap();
@@ -176,6 +176,36 @@ async fn a_failed_checkpoint_loses_nothing() {
     let batch = watch.batches.next().await.unwrap().unwrap();
     let events: Vec<_> = batch.events.iter().map(|event| event.revision).collect();
     assert_eq!(events, [second, third]);
+}
+
+/// A batch is in the log and visible before the store looks at the result of an earlier checkpoint, which
+/// may have failed. Its writes are done: answered as failures, they were repeated by clients.
+#[tokio::test]
+async fn a_checkpoint_that_failed_in_the_background_fails_no_logged_write() {
+    let disk = Disk::default();
+    let store = disk.open(Durability::Fsync, true);
+    done(&store, "/pods/ns/a", Expect::Absent).await;
+    disk.fail(DATA_DURING_LOG_SYNC);
+    let queue = store.queue.as_ref().unwrap();
+    queue.send(Op::Checkpoint).await.unwrap();
+    while store.data.frozen().is_none() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // It is due when the first one, which fails during the put, has ended.
+    queue.send(Op::Checkpoint).await.unwrap();
+    let b = done(&store, "/pods/ns/b", Expect::Absent).await;
+    assert!(store.status.failed().is_some(), "the checkpoint has failed");
+    let refused = put(&store, "/pods/ns/c", Expect::Absent).await;
+    assert!(
+        matches!(refused, Err(StorageError::Failed(_))),
+        "{refused:?}"
+    );
+    let (stored, _) = store.get(&key("/pods/ns/b")).await.unwrap();
+    assert_eq!(stored.unwrap().mod_revision, b);
+    disk.fail(NONE);
+    let store = disk.crash().open(Durability::Fsync, false);
+    assert_eq!(keys(&store).await, ["/pods/ns/a", "/pods/ns/b"]);
+    drop(store);
 }
 
 /// With interval durability, the flush each second prevented the store from being opened again. A

@@ -51,10 +51,30 @@ enum Pending {
     Done(Reply<()>),
 }
 
+/// What is known about the changes of a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// They are not in the log.
+    NotLogged,
+    /// The log may contain them: a write or a sync of the log has failed.
+    Unknown,
+    /// They are as durable as configured, and visible.
+    Committed,
+}
+
 impl Pending {
     /// Sends the response. The receiver may have been dropped.
-    fn answer(self, committed: &Result<(), StorageError>) {
-        let failed = committed.clone().err();
+    fn answer(self, result: &Result<(), StorageError>, progress: Progress) {
+        let is_write = !matches!(self, Self::Done(_));
+        let failed = match (result.clone().err(), progress) {
+            // A checkpoint failed, whose changes the log has. The store writes them when it opens its data
+            // file again.
+            (Some(StorageError::Failed(_)), Progress::Committed) if is_write => None,
+            (Some(StorageError::Failed(detail)), Progress::Unknown) => {
+                Some(StorageError::OutcomeUnknown(detail))
+            }
+            (failed, _) => failed,
+        };
         match self {
             Self::Write(reply, outcome) => drop(reply.send(failed.map_or(Ok(outcome), Err))),
             Self::Expired(reply, count) => drop(reply.send(failed.map_or(Ok(count), Err))),
@@ -175,18 +195,14 @@ impl WriterThread {
             }
         }
         let mut pending = Vec::with_capacity(ops.len());
+        let mut progress = Progress::NotLogged;
         let made = match self.status.failed() {
             Some(error) => Err(error),
-            None => catch_damage(|| self.execute(&mut ops, bytes, &mut pending))
+            None => catch_damage(|| self.execute(&mut ops, bytes, &mut pending, &mut progress))
                 .map_err(|fault| self.status.fail(fault, self.data.name())),
         };
-        // Executed operations may be on disk nevertheless; the others are not.
-        let unsure = made.clone().map_err(|error| match error {
-            StorageError::Failed(detail) => StorageError::Unavailable(detail),
-            error => error,
-        });
         for op in pending {
-            op.answer(&unsure);
+            op.answer(&made, progress);
         }
         if let Err(error) = made {
             for op in ops {
@@ -233,12 +249,13 @@ impl WriterThread {
     }
 
     /// Executes a batch. Removes its operations from `ops`; those without a response yet are in
-    /// `pending`.
+    /// `pending`. `progress` is what is known about their changes if the result is an error.
     fn execute(
         &mut self,
         ops: &mut VecDeque<Op>,
         bytes: usize,
         pending: &mut Vec<Pending>,
+        progress: &mut Progress,
     ) -> Result<(), Fault> {
         let lower = |op: &Op| matches!(op, Op::FlushAndLowerCeiling(_));
         let ceiling = match ops.iter().any(lower) && self.durability != Durability::Fsync {
@@ -270,8 +287,10 @@ impl WriterThread {
         // because no checkpoint can succeed.
         self.data.check_damage()?;
         if let Some(changes) = changes {
+            *progress = Progress::Unknown;
             self.commit(changes)?;
         }
+        *progress = Progress::Committed;
         if flush {
             self.checkpoint_all(ceiling)?;
         }
