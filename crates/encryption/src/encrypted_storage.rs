@@ -5,12 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use tokio_util::sync::CancellationToken;
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_metrics::Transformation;
 use watchet_storage::{
-    BackupStream, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage,
-    StorageBatch, StorageError, StorageEvent, StorageWatch,
+    KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage, StorageBatch,
+    StorageError, StorageEvent, StorageLayer, StorageWatch,
 };
 
 use crate::encryption::Encryption;
@@ -174,9 +173,9 @@ fn unavailable(verb: &str, key: &StorageKey, error: &TransformError) -> StorageE
 }
 
 #[async_trait]
-impl Storage for EncryptedStorage {
-    fn name(&self) -> &'static str {
-        self.storage.name()
+impl StorageLayer for EncryptedStorage {
+    fn inner(&self) -> &Arc<dyn Storage> {
+        &self.storage
     }
 
     async fn get(
@@ -245,46 +244,5 @@ impl Storage for EncryptedStorage {
             batches: Box::pin(batches),
             progress: watch.progress,
         })
-    }
-
-    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.storage.current_revision().await
-    }
-
-    fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
-        self.storage.known_revision()
-    }
-
-    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        self.storage.compact(at).await
-    }
-
-    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
-        self.storage.size_bytes().await
-    }
-
-    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.storage.compacted_revision().await
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.storage.incarnation()
-    }
-
-    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
-        self.storage.recoveries()
-    }
-
-    fn progress_supported(&self) -> bool {
-        self.storage.progress_supported()
-    }
-
-    /// The values of the backup are encrypted, as in the storage.
-    fn backup(self: Arc<Self>) -> Option<BackupStream> {
-        Arc::clone(&self.storage).backup()
-    }
-
-    async fn maintain(&self, cancel: CancellationToken) {
-        self.storage.maintain(cancel).await;
     }
 }

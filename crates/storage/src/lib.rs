@@ -49,6 +49,7 @@
 pub mod embedded;
 #[cfg(feature = "etcd")]
 pub mod etcd3;
+mod layer;
 pub mod memory;
 mod metered;
 mod unreadable_value;
@@ -64,6 +65,7 @@ use futures_util::Stream;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use layer::StorageLayer;
 pub use metered::Metered;
 pub use unreadable_value::{encryption_prefix, undecodable_value, unreadable_reason};
 pub use visit::{ListVisitor, VisitedValue};

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    BackupStream, Expect, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage,
-    StorageError, StorageWatch,
+    Expect, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage, StorageError,
+    StorageLayer,
 };
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_metrics::{Operation, ResourceMetrics};
 
-/// A storage with the metrics of one resource.
+/// A storage with the metrics of one resource. Its watches are not measured: the receiver counts their events, because
+/// history is also read by other watches.
 #[derive(Debug)]
 pub struct Metered {
     storage: Arc<dyn Storage>,
@@ -46,9 +46,9 @@ impl Metered {
 }
 
 #[async_trait]
-impl Storage for Metered {
-    fn name(&self) -> &'static str {
-        self.storage.name()
+impl StorageLayer for Metered {
+    fn inner(&self) -> &Arc<dyn Storage> {
+        &self.storage
     }
 
     async fn get(
@@ -94,15 +94,6 @@ impl Storage for Metered {
             .await
     }
 
-    async fn watch(
-        &self,
-        prefix: &StorageKey,
-        after: ResourceVersion,
-    ) -> Result<StorageWatch, StorageError> {
-        // The receiver counts the events, because history is also read by other watches.
-        self.storage.watch(prefix, after).await
-    }
-
     async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
         let answer = self.storage.current_revision();
         self.measured(Operation::CurrentRevision, answer).await
@@ -117,38 +108,6 @@ impl Storage for Metered {
             revision.is_err(),
         );
         Some(revision)
-    }
-
-    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        self.storage.compact(at).await
-    }
-
-    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
-        self.storage.size_bytes().await
-    }
-
-    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.storage.compacted_revision().await
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.storage.incarnation()
-    }
-
-    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
-        self.storage.recoveries()
-    }
-
-    fn progress_supported(&self) -> bool {
-        self.storage.progress_supported()
-    }
-
-    fn backup(self: Arc<Self>) -> Option<BackupStream> {
-        Arc::clone(&self.storage).backup()
-    }
-
-    async fn maintain(&self, cancel: CancellationToken) {
-        self.storage.maintain(cancel).await;
     }
 }
 
@@ -174,7 +133,7 @@ mod tests {
         let metrics = Metrics::new();
         let memory = Memory::new(Duration::from_secs(300)).unwrap();
         let of_deployments = metrics.resource("apps", "deployments");
-        let storage = Metered::new(memory.clone(), of_deployments);
+        let storage: Arc<dyn Storage> = Metered::new(memory.clone(), of_deployments);
         let requests = |operation: &str, failed: bool, expect: u64| {
             let labels = format!(",operation=\"{operation}\"");
             let expect = expect as f64;

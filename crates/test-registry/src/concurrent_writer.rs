@@ -2,12 +2,12 @@
 //! cache is as stale as the test needs.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_storage::memory::Memory;
@@ -16,7 +16,7 @@ use watchet_storage::*;
 /// A memory storage with a concurrent writer.
 #[derive(Debug)]
 pub struct ConcurrentWriter {
-    inner: std::sync::Arc<Memory>,
+    inner: Arc<dyn Storage>,
     /// Writes of the concurrent writer: the first one is removed and performed unconditionally before each put or
     /// delete.
     pub before_writes: Mutex<VecDeque<Before>>,
@@ -49,7 +49,7 @@ pub enum Before {
 
 impl ConcurrentWriter {
     /// Returns the storage `inner` with a concurrent writer that does nothing yet.
-    pub fn new(inner: std::sync::Arc<Memory>) -> Self {
+    pub fn new(inner: Arc<Memory>) -> Self {
         Self {
             inner,
             before_writes: Mutex::default(),
@@ -119,9 +119,9 @@ impl ConcurrentWriter {
 }
 
 #[async_trait]
-impl Storage for ConcurrentWriter {
-    fn name(&self) -> &'static str {
-        self.inner.name()
+impl StorageLayer for ConcurrentWriter {
+    fn inner(&self) -> &Arc<dyn Storage> {
+        &self.inner
     }
 
     async fn get(
@@ -133,10 +133,6 @@ impl Storage for ConcurrentWriter {
         let got = self.inner.get(key).await;
         self.let_others_run().await;
         got
-    }
-
-    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
-        self.inner.list(request).await
     }
 
     async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
@@ -196,33 +192,5 @@ impl Storage for ConcurrentWriter {
             batches: Box::pin(batches),
             progress: watch.progress,
         })
-    }
-
-    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.inner.current_revision().await
-    }
-
-    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        self.inner.compact(at).await
-    }
-
-    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.inner.compacted_revision().await
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.inner.incarnation()
-    }
-
-    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
-        self.inner.recoveries()
-    }
-
-    fn progress_supported(&self) -> bool {
-        self.inner.progress_supported()
-    }
-
-    async fn maintain(&self, cancel: CancellationToken) {
-        self.inner.maintain(cancel).await;
     }
 }

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{ResourceVersion, StorageKey};
 use crate::server::envtest::store::{self, Store};
 use crate::storage::{
-    BackupStream, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError,
-    StorageWatch,
+    KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage, StorageError,
+    StorageLayer, StorageWatch,
 };
 
 /// The pause between two attempts to reach an etcd that does not run.
@@ -112,9 +112,9 @@ impl EnvtestEtcdStorage {
 }
 
 #[async_trait]
-impl Storage for EnvtestEtcdStorage {
-    fn name(&self) -> &'static str {
-        self.storage.name()
+impl StorageLayer for EnvtestEtcdStorage {
+    fn inner(&self) -> &Arc<dyn Storage> {
+        &self.storage
     }
 
     async fn get(
@@ -128,6 +128,17 @@ impl Storage for EnvtestEtcdStorage {
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
         self.check()?;
         self.storage.list(request).await
+    }
+
+    async fn visit(
+        &self,
+        prefix: &StorageKey,
+        visitor: Arc<dyn ListVisitor>,
+    ) -> Option<Result<ResourceVersion, StorageError>> {
+        if let Err(error) = self.check() {
+            return Some(Err(error));
+        }
+        self.storage.visit(prefix, visitor).await
     }
 
     async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
@@ -176,22 +187,6 @@ impl Storage for EnvtestEtcdStorage {
     async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
         self.check()?;
         self.storage.compacted_revision().await
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.storage.incarnation()
-    }
-
-    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
-        self.storage.recoveries()
-    }
-
-    fn progress_supported(&self) -> bool {
-        self.storage.progress_supported()
-    }
-
-    fn backup(self: Arc<Self>) -> Option<BackupStream> {
-        Arc::clone(&self.storage).backup()
     }
 
     async fn maintain(&self, cancel: CancellationToken) {

@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use watchet::api::{ResourceVersion, StorageKey};
 use watchet::storage::{
-    Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
+    Expect, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage, StorageError,
+    StorageLayer, StorageWatch,
 };
 
 /// The page size of the first list of a cache, by which `refuse_loading` recognizes it.
@@ -150,9 +150,9 @@ impl Faults {
 }
 
 #[async_trait]
-impl Storage for Faults {
-    fn name(&self) -> &'static str {
-        self.inner.name()
+impl StorageLayer for Faults {
+    fn inner(&self) -> &Arc<dyn Storage> {
+        &self.inner
     }
 
     async fn get(
@@ -171,6 +171,15 @@ impl Storage for Faults {
             return Err(StorageError::Unavailable("the case refuses loading".into()));
         }
         self.inner.list(request).await
+    }
+
+    /// Returns `None`, so that caches fill by lists, which the cases count and refuse.
+    async fn visit(
+        &self,
+        _: &StorageKey,
+        _: Arc<dyn ListVisitor>,
+    ) -> Option<Result<ResourceVersion, StorageError>> {
+        None
     }
 
     async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
@@ -232,8 +241,9 @@ impl Storage for Faults {
         self.inner.current_revision().await
     }
 
-    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        self.inner.compact(at).await
+    /// Returns `None`, so that each consistent read asks for the revision, which the cases count and let fail.
+    fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
+        None
     }
 
     async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
@@ -241,23 +251,7 @@ impl Storage for Faults {
         self.inner.compacted_revision().await
     }
 
-    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
-        self.inner.size_bytes().await
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.inner.incarnation()
-    }
-
-    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
-        self.inner.recoveries()
-    }
-
     fn progress_supported(&self) -> bool {
         !self.no_progress.load(Ordering::SeqCst) && self.inner.progress_supported()
-    }
-
-    async fn maintain(&self, cancel: CancellationToken) {
-        self.inner.maintain(cancel).await;
     }
 }

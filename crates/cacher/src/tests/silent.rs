@@ -12,7 +12,7 @@ pub(crate) struct Silent {
     pub(crate) watches_before: ResourceVersion,
     /// If true, requests for the current revision do not respond.
     pub(crate) probes: bool,
-    pub(crate) storage: Arc<FakeStorage>,
+    storage: Arc<dyn Storage>,
 }
 
 impl Silent {
@@ -27,32 +27,9 @@ impl Silent {
 }
 
 #[async_trait]
-impl Storage for Silent {
-    fn name(&self) -> &'static str {
-        self.storage.name()
-    }
-
-    async fn get(
-        &self,
-        key: &StorageKey,
-    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
-        self.storage.get(key).await
-    }
-
-    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
-        self.storage.list(request).await
-    }
-
-    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
-        self.storage.put(put).await
-    }
-
-    async fn delete(
-        &self,
-        key: &StorageKey,
-        expect: ResourceVersion,
-    ) -> Result<Outcome, StorageError> {
-        self.storage.delete(key, expect).await
+impl StorageLayer for Silent {
+    fn inner(&self) -> &Arc<dyn Storage> {
+        &self.storage
     }
 
     async fn watch(
@@ -74,21 +51,5 @@ impl Storage for Silent {
             true => std::future::pending().await,
             false => self.storage.current_revision().await,
         }
-    }
-
-    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        self.storage.compact(at).await
-    }
-
-    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.storage.compacted_revision().await
-    }
-
-    fn progress_supported(&self) -> bool {
-        self.storage.progress_supported()
-    }
-
-    async fn maintain(&self, cancel: CancellationToken) {
-        self.storage.maintain(cancel).await;
     }
 }

@@ -9,11 +9,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use serde::Deserialize;
-use tokio_util::sync::CancellationToken;
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_storage::{
-    BackupStream, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage,
-    StorageBatch, StorageError, StorageEvent, StorageWatch, VisitedValue, undecodable_value,
+    KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage, StorageBatch,
+    StorageError, StorageEvent, StorageLayer, StorageWatch, VisitedValue, undecodable_value,
 };
 
 use crate::decode::Envelope;
@@ -258,9 +257,9 @@ impl ListVisitor for DecodingVisitor {
 }
 
 #[async_trait]
-impl Storage for TranscodingStorage {
-    fn name(&self) -> &'static str {
-        self.storage.name()
+impl StorageLayer for TranscodingStorage {
+    fn inner(&self) -> &Arc<dyn Storage> {
+        &self.storage
     }
 
     async fn get(
@@ -320,47 +319,6 @@ impl Storage for TranscodingStorage {
             batches: Box::pin(batches),
             progress: watch.progress,
         })
-    }
-
-    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.storage.current_revision().await
-    }
-
-    fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {
-        self.storage.known_revision()
-    }
-
-    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        self.storage.compact(at).await
-    }
-
-    async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
-        self.storage.size_bytes().await
-    }
-
-    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.storage.compacted_revision().await
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.storage.incarnation()
-    }
-
-    fn recoveries(&self) -> Option<tokio::sync::watch::Receiver<u64>> {
-        self.storage.recoveries()
-    }
-
-    fn progress_supported(&self) -> bool {
-        self.storage.progress_supported()
-    }
-
-    /// The values of the backup are as in the storage.
-    fn backup(self: Arc<Self>) -> Option<BackupStream> {
-        Arc::clone(&self.storage).backup()
-    }
-
-    async fn maintain(&self, cancel: CancellationToken) {
-        self.storage.maintain(cancel).await;
     }
 }
 
