@@ -74,7 +74,11 @@ impl Cacher {
         let cacher = Arc::new(Self {
             published: Arc::new(Published::new()),
             probe: RevisionProbe::new(storage.clone(), tasks.clone()),
-            dispatcher: Dispatcher::new(resource.triggers.clone(), resource.metrics.clone()),
+            dispatcher: Dispatcher::new(
+                resource.triggers.clone(),
+                resource.metrics.clone(),
+                config.inbox_events_max,
+            ),
             backfill: Backfill::new(),
             compacted: AtomicU64::new(0),
             consistency: Consistency::default(),

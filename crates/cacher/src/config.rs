@@ -25,6 +25,9 @@ pub struct CacherConfig {
     /// The interval of consistency checks (upstream: 5 minutes); `None` disables them. A check
     /// lists the whole resource.
     pub consistency_check_period: Option<Duration>,
+    /// The number of events that wait for a watcher before it is parked: it then receives nothing, and reads the missed events
+    /// from history. A lower number would park healthy clients in a burst, which costs each a read of history.
+    pub inbox_events_max: usize,
     /// The memory of the server: under pressure, history is shorter.
     pub memory: Arc<ServerMemory>,
 }
@@ -38,6 +41,7 @@ impl Default for CacherConfig {
             start_timeout: Duration::from_secs(30),
             bookmark_period: Duration::from_secs(60),
             consistency_check_period: None,
+            inbox_events_max: 1024,
             memory: Arc::default(),
         }
     }

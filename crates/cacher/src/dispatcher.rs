@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::event::{CacheEvent, EventTimes};
-use super::inbox::{EventBatch, INBOX_EVENTS_MAX, Inbox, OfferResult};
+use super::inbox::{EventBatch, Inbox, OfferResult};
 use super::snapshot::Snapshot;
 use super::source::ProgressSlot;
 use super::watch_cache::Published;
@@ -23,11 +23,8 @@ use watchet_api::planted_bug::{PlantedBug, is_planted};
 use watchet_api::{FieldRef, Object, ResourceVersion, SelectionPredicate, WatchEvent};
 use watchet_metrics::ResourceMetrics;
 
-/// Events in one batch to an inbox, rounded up to a whole revision.
+/// Events in one batch to an inbox, rounded up to a whole revision. Less than an inbox has by default.
 const BATCH_EVENTS_MAX: usize = 256;
-
-// A batch of small single-event revisions fits into an empty inbox.
-const _: () = assert!(BATCH_EVENTS_MAX <= INBOX_EVENTS_MAX);
 
 /// Match operations and offers per acquisition of the index lock, about a millisecond of work. It
 /// bounds the wait of watchers that join, leave or need a bookmark, and of other tasks on the
@@ -57,6 +54,8 @@ pub(super) type MemberId = u64;
 pub(super) struct Dispatcher {
     triggers: Vec<FieldRef>,
     metrics: Arc<ResourceMetrics>,
+    /// [`CacherConfig::inbox_events_max`](super::CacherConfig::inbox_events_max).
+    inbox_events_max: usize,
     index: Mutex<Index>,
 }
 
@@ -105,10 +104,15 @@ enum Route {
 }
 
 impl Dispatcher {
-    pub(super) fn new(triggers: Vec<FieldRef>, metrics: Arc<ResourceMetrics>) -> Arc<Self> {
+    pub(super) fn new(
+        triggers: Vec<FieldRef>,
+        metrics: Arc<ResourceMetrics>,
+        inbox_events_max: usize,
+    ) -> Arc<Self> {
         Arc::new(Self {
             triggers,
             metrics,
+            inbox_events_max,
             index: Mutex::default(),
         })
     }
@@ -116,7 +120,7 @@ impl Dispatcher {
     /// Joins the live watchers: the inbox receives every matching event that is dispatched from now
     /// on. Read a snapshot afterwards: it contains all events that were dispatched before.
     pub(super) fn join(self: &Arc<Self>, predicate: &Arc<SelectionPredicate>) -> Membership {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(Inbox::new(self.inbox_events_max));
         let mut index = self.index.lock();
         let member = index.new_id();
         let group = index.group(predicate, || self.route(predicate));

@@ -42,20 +42,16 @@ impl EventBatch {
     }
 }
 
-/// Maximum number of events in an inbox. A lower limit would park healthy clients in a burst, which
-/// costs each a read of history.
-pub(super) const INBOX_EVENTS_MAX: usize = 1024;
-
 /// Maximum memory of an inbox's events: queued events stay in memory for a client that does not
-/// read, even after history has dropped them. The limit allows [`INBOX_EVENTS_MAX`] events of a few
-/// kilobytes.
+/// read, even after history has dropped them. The limit allows a thousand events of a few kilobytes.
 pub(super) const INBOX_BYTES_MAX: usize = 4 << 20;
 
-/// Sender: the Dispatcher. Receiver: one CacheWatcher. Capacity: [`INBOX_EVENTS_MAX`] events and
+/// Sender: the Dispatcher. Receiver: one CacheWatcher. Capacity: a number of events and
 /// [`INBOX_BYTES_MAX`] bytes of objects. A full inbox parks its watcher, which loses nothing
 /// because history retains the events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Inbox {
+    events_max: usize,
     inner: Mutex<Inner>,
     /// True if a relist does not park the inbox.
     #[cfg(feature = "planted-bugs")]
@@ -90,6 +86,16 @@ pub(super) enum TakeResult {
 }
 
 impl Inbox {
+    /// Returns an empty inbox for up to `events_max` events.
+    pub(super) fn new(events_max: usize) -> Self {
+        Self {
+            events_max,
+            inner: Mutex::default(),
+            #[cfg(feature = "planted-bugs")]
+            stays_live: Default::default(),
+        }
+    }
+
     /// Offers a batch; adds the waker of a waiting watcher to `to_wake`.
     pub(super) fn offer(
         &self,
@@ -103,7 +109,7 @@ impl Inbox {
         to_wake.extend(inner.waker.take());
         let events = inner.events + batch.events.len();
         let bytes = inner.bytes + batch.bytes;
-        if events > INBOX_EVENTS_MAX || bytes > INBOX_BYTES_MAX {
+        if events > self.events_max || bytes > INBOX_BYTES_MAX {
             inner.parked = true;
             inner.batches = VecDeque::new();
             return OfferResult::Parked;
@@ -180,7 +186,7 @@ mod tests {
 
     /// Asserts the number of batches that fit, twice: reading an inbox restores its full capacity.
     fn check(batch: &Arc<EventBatch>, expected: usize) {
-        let inbox = Inbox::default();
+        let inbox = Inbox::new(1024);
         let waker = Waker::noop();
         let offer = || inbox.offer(batch, &mut VecDeque::new());
         for _ in 0..expected {
@@ -205,7 +211,7 @@ mod tests {
 
     #[test]
     fn events_and_bytes_are_bounded() {
-        check(&batch(1, 10), INBOX_EVENTS_MAX);
+        check(&batch(1, 10), 1024);
         check(&batch(256, 10), 4);
         // A thousand of these would retain 300 MB for a client that does not read.
         check(&batch(1, 300_000), 13);

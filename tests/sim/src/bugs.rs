@@ -1,4 +1,4 @@
-//! The published bugs that a simulation can plant into the servers or into the simulated etcd cluster, to show that it finds
+//! The known bugs that a simulation can plant into the servers or into the simulated etcd cluster, to show that it finds
 //! them.
 
 pub use watchet_api::planted_bug::{PlantedBug, plant};

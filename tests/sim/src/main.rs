@@ -20,11 +20,11 @@ use watchet_simulation::{Fault, Report, run, run_traced};
 
 /// Runs simulations of servers, storage, network and clients with faults, and checks what the clients observed.
 ///
-/// Each seed decides one simulation, which is the same on every machine with the same build.
+/// Each seed determines one simulation, which is the same on every machine with the same build.
 #[derive(Debug, Parser)]
 #[command(name = "simulate")]
 struct Arguments {
-    /// The number of seeds [default: 100; with --bug, the most seeds for each bug: 1000].
+    /// The number of seeds [default: 100; with --bug, the maximum number of seeds per bug: 1000].
     count: Option<u64>,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
@@ -35,7 +35,7 @@ struct Arguments {
     /// Runs this seed only, and prints its faults and the violation with its timeline.
     #[arg(long, conflicts_with_all = ["count", "first", "jobs"])]
     seed: Option<u64>,
-    /// Plants a bug, and runs seeds until one finds it; `all` does so for each bug, and prints a table. With --seed: plants
+    /// Plants a bug, and runs seeds until one finds it; `all` runs every bug and prints a table. With --seed: plants
     /// it for this seed.
     #[arg(long)]
     bug: Option<BugChoice>,
@@ -59,7 +59,7 @@ struct Summary {
     virtual_seconds: f64,
     /// The number of faults by kind.
     faults: BTreeMap<String, u64>,
-    /// The violation; none if all promises were kept.
+    /// The violation, if any.
     violation: Option<String>,
 }
 

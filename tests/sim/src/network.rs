@@ -20,6 +20,10 @@ pub use self::stream::Stream;
 /// The number of connections that wait to be accepted.
 const BACKLOG: usize = 128;
 
+/// The bytes that a connection holds in one direction before its writer waits: few in some simulations, so that a server notices
+/// slow readers.
+const BUFFER_BYTES: [usize; 2] = [2 << 10, 64 << 10];
+
 /// The time after which a connection attempt fails if the other node does not respond.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -55,6 +59,7 @@ struct Inner {
     /// Notified when a partition begins or ends.
     changed: Notify,
     started: Instant,
+    buffer_bytes: usize,
 }
 
 struct State {
@@ -87,9 +92,11 @@ impl Listener {
 impl Network {
     /// Returns a network whose delays `seed` decides. Must be called in the runtime.
     pub fn new(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
         Self(Arc::new(Inner {
+            buffer_bytes: BUFFER_BYTES[random.usize(..BUFFER_BYTES.len())],
             state: Mutex::new(State {
-                random: fastrand::Rng::with_seed(seed),
+                random,
                 listeners: BTreeMap::new(),
                 cut: BTreeSet::new(),
                 connections: Vec::new(),
@@ -217,6 +224,11 @@ impl Network {
     fn is_cut(&self, from: &Node, to: &Node) -> bool {
         let state = self.0.state.lock();
         !state.cut.is_empty() && state.cut.contains(&(from.clone(), to.clone()))
+    }
+
+    /// Returns the bytes that a connection holds in one direction before its writer waits.
+    fn buffer_bytes(&self) -> usize {
+        self.0.buffer_bytes
     }
 
     fn delay(&self) -> Duration {

@@ -24,6 +24,9 @@ use crate::network::{Listener, Network, Node};
 /// The time between attempts to create the initial objects while storage is unavailable.
 const BOOTSTRAP_RETRY: Duration = Duration::from_millis(200);
 
+/// The least that hyper accepts: more waits in the queues of watches whose clients read slowly.
+const HTTP_BUFFER_BYTES: usize = 8 << 10;
+
 /// Making the key of an authenticator takes some milliseconds, and no request has a token.
 static TOKENS: LazyLock<Arc<TokenAuthenticator>> = LazyLock::new(Arc::default);
 
@@ -122,6 +125,7 @@ async fn serve(mut listener: Listener, router: axum::Router, tasks: &Tasks) {
         let connection = async move {
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())
+                .max_buf_size(HTTP_BUFFER_BYTES)
                 .serve_connection(TokioIo::new(stream), service);
             // The client sees that a connection broke.
             drop(token.run_until_cancelled(served).await);

@@ -139,6 +139,12 @@ impl World {
             history_bytes_max: if random.bool() { 30_000 } else { 16 << 20 },
             bookmark_period: Duration::from_secs(random.u64(2..20)),
             consistency_check_period: random.bool().then_some(Duration::from_secs(10)),
+            // Watches of slow readers continue from history.
+            inbox_events_max: if random.bool() {
+                random.usize(1..8)
+            } else {
+                1024
+            },
             ..CacherConfig::default()
         };
         let (network, tasks) = (Network::new(random.u64(..)), Tasks::new());
@@ -174,14 +180,20 @@ impl World {
         let reader = self.client(0);
         // Writes need the namespace.
         let initial = read_final_state(&reader, &mut self.random.clone()).await;
-        self.recorder
-            .change(|history| history.initial = initial.snapshot);
+        let is_without_progress = match &self.backend {
+            Backend::Embedded(_) => false,
+            Backend::Etcd(etcd) => etcd.is_without_progress,
+        };
+        self.recorder.change(|history| {
+            history.initial = initial.snapshot;
+            history.is_without_progress = is_without_progress;
+        });
         let watch_progress = self.spawn_watchers(&tasks);
         let informers: Vec<RunningInformer> = (0..2)
             .map(|number| RunningInformer::start(self.client(300 + number), self.random.fork()))
             .collect();
         let work = self.spawn_work(&tasks);
-        self.make_faults(&work).await;
+        self.inject_faults(&work).await;
         self.heal();
         for task in work {
             task.await.expect("a client does not panic");

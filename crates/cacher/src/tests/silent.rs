@@ -12,7 +12,7 @@ pub(crate) struct Silent {
     pub(crate) watches_before: ResourceVersion,
     /// If true, requests for the current revision do not respond.
     pub(crate) probes: bool,
-    storage: Arc<dyn Storage>,
+    pub(crate) storage: Arc<dyn Storage>,
 }
 
 impl Silent {

@@ -36,13 +36,11 @@ fn parsed(value: &[u8]) -> Value {
 }
 
 /// Returns a storage in memory, and one of each media type over it.
-fn storages() -> (
-    Arc<dyn Storage>,
-    Arc<TranscodingStorage>,
-    Arc<TranscodingStorage>,
-) {
+fn storages() -> (Arc<dyn Storage>, Arc<dyn Storage>, Arc<dyn Storage>) {
     let raw: Arc<dyn Storage> = Memory::new(Duration::from_secs(300)).unwrap();
-    let over = |media_type| TranscodingStorage::new(messages(), media_type, None, Arc::clone(&raw));
+    let over = |media_type| -> Arc<dyn Storage> {
+        TranscodingStorage::new(messages(), media_type, None, Arc::clone(&raw))
+    };
     let (json, protobuf) = (StorageMediaType::Json, StorageMediaType::Protobuf);
     (Arc::clone(&raw), over(json), over(protobuf))
 }
@@ -66,10 +64,13 @@ async fn values_are_written_in_the_media_type_and_read_in_both() {
             "{name}: {:?}",
             stored.value
         );
-        for (storage, is_stale) in [(&json, name == "b"), (&protobuf, name == "a")] {
+        for (by, storage, is_stale) in [
+            ("JSON", &json, name == "b"),
+            ("protobuf", &protobuf, name == "a"),
+        ] {
             let read = storage.get(&path).await.unwrap().0.unwrap();
             assert_eq!(parsed(&read.value), config_map(name));
-            assert_eq!(read.is_stale, is_stale, "{name} by {}", storage.media_type);
+            assert_eq!(read.is_stale, is_stale, "{name} by {by}");
         }
     }
 }

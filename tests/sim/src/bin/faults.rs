@@ -1,4 +1,4 @@
-//! `faults`: makes real faults on three etcd members and two servers under load, and prints a table of what happened.
+//! `faults`: injects faults into three etcd members and two servers under load, and prints a table of what happened.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -71,20 +71,20 @@ async fn main() -> ExitCode {
         "| scenario | operations | acknowledged writes | unknown | longest pause of writes ms | watch events | 410 | relists | kubectl: commands, failed, failed again | converged after ms | violations |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
-    let mut is_good = true;
+    let mut has_passed = true;
     for scenario in scenarios {
         match run_scenario(&programs, scenario).await {
             Ok(row) => {
                 print(&row);
-                is_good &= row.is_good();
+                has_passed &= row.has_passed();
             }
             Err(error) => {
                 println!("| {} | {error} |", scenario.name());
-                is_good = false;
+                has_passed = false;
             }
         }
     }
-    ExitCode::from(u8::from(!is_good))
+    ExitCode::from(u8::from(!has_passed))
 }
 
 fn print(row: &Row) {

@@ -416,4 +416,7 @@ pub struct History {
     pub informers: Vec<InformerLog>,
     /// The state at the end, if it was read.
     pub final_state: Option<FinalState>,
+    /// True if storage cannot report progress (etcd before 3.5.13). While a cache is behind, storage then answers the reads that
+    /// must not be older than a version.
+    pub is_without_progress: bool,
 }

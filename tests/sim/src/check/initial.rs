@@ -83,6 +83,18 @@ pub(super) fn find_start(
     };
     let states = hashes.of_states(expected);
     let sums = hashes.of_events(log);
+    let has_only_errors = log
+        .events
+        .iter()
+        .all(|event| matches!(event.kind, EventKind::Error { .. }));
+    if has_only_errors && !log.is_drained {
+        // It failed, or its connection broke, before it had shown anything. That is not an empty state.
+        return Ok(End {
+            first: None,
+            missing: Vec::new(),
+            revision: 0,
+        });
+    }
     let end = log.events.iter().find_map(|event| match event.kind {
         EventKind::Bookmark {
             ends_initial_events: true,

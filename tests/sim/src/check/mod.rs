@@ -1,4 +1,4 @@
-//! The oracle: checks a recorded history of operations, watches and informers against the promises of a Kubernetes API server.
+//! The oracle: checks a recorded history of operations, watches and informers against the guarantees of a Kubernetes API server.
 //!
 //! The input is a [`History`], which a recorder of a simulation or of real processes writes; the output of [`check`] is
 //! [`Statistics`] or the first [`Violation`]. [`shrink_violation`] makes the history smaller, and [`render()`] shows it with the violation.
@@ -7,7 +7,7 @@
 //! # How it works
 //!
 //! Revisions (resourceVersions) are one sequence of the storage, and responses have them. So the order of nearly all writes is known, and
-//! the check needs no search, unlike porcupine, which etcd's robustness tests use:
+//! the check needs a search only for writes with unknown outcomes, unlike porcupine, which etcd's robustness tests use:
 //!
 //! 1. `gather` collects the versions of each key from responses, events, notifications and the final state. A state that was
 //!    seen proves that its write happened, at that revision, even if the outcome of the write is unknown.
@@ -20,9 +20,9 @@
 //! 5. `watch` derives from the model which events a watch must have received, and compares them.
 //! 6. `informer` does the same for the handlers and stores of informers.
 //!
-//! # Promises of writes and reads
+//! # Guarantees of writes and reads
 //!
-//! | violation | promise |
+//! | violation | guarantee |
 //! |---|---|
 //! | [`Malformed`](Violation::Malformed) | of the recorder: the history is possible |
 //! | [`RevisionReused`](Violation::RevisionReused) | different writes have different revisions (the changes of a transaction have one) |
@@ -37,18 +37,18 @@
 //! | [`PageSkew`](Violation::PageSkew) | all pages of a list have one revision |
 //! | [`WrongRevision`](Violation::WrongRevision) | a list with `resourceVersionMatch=Exact` has this revision |
 //! | [`TooOld`](Violation::TooOld) | a read with a minimum is not older |
-//! | [`SessionWentBack`](Violation::SessionWentBack) | reads of one client from the cache of one server are not older than its earlier lists of that resource from the cache. Kubernetes promises nothing across servers, nor that a client reads its own writes from the cache |
+//! | [`SessionWentBack`](Violation::SessionWentBack) | reads of one client from the cache of one server are not older than its earlier lists of that resource from the cache. Kubernetes guarantees nothing across servers, nor that a client reads its own writes from the cache |
 //! | [`PreconditionIgnored`](Violation::PreconditionIgnored) | a write succeeds only if its precondition holds: no update is lost |
 //! | [`UnjustifiedFailure`](Violation::UnjustifiedFailure) | NotFound, AlreadyExists and Conflict are right at a moment of the request |
 //! | [`UnjustifiedExpiry`](Violation::UnjustifiedExpiry) | 410 is right only for a revision that is too old; the recorder knows which is |
 //! | [`NotLinearizable`](Violation::NotLinearizable) | the operations on a key have an order |
 //!
-//! # Promises of watches
+//! # Guarantees of watches
 //!
 //! The names are those of `tests/robustness/validate/watch.go` of etcd and of etcd's
 //! [API guarantees](https://etcd.io/docs/v3.6/learning/api_guarantees/).
 //!
-//! | violation | promise |
+//! | violation | guarantee |
 //! |---|---|
 //! | [`Ordered`](Violation::Ordered) | events after the initial ones are in the order of revisions |
 //! | [`Unique`](Violation::Unique) | no event is sent twice |
@@ -65,9 +65,9 @@
 //!
 //! A watch that begins with a state also has the freshness of a read: see `StaleRead` and `TooOld`.
 //!
-//! # Promises of informers
+//! # Guarantees of informers
 //!
-//! | violation | promise |
+//! | violation | guarantee |
 //! |---|---|
 //! | [`InformerType`](Violation::InformerType) | OnAdd is of an object that the handler does not have, OnUpdate and OnDelete of one that it has |
 //! | [`InformerWentBack`](Violation::InformerWentBack) | the notifications of a key do not go back in resourceVersion |
@@ -131,7 +131,7 @@ pub struct Statistics {
     pub branches: u64,
 }
 
-/// Checks a history. Returns the first violation of a promise, in the order of the table in the [module documentation](self).
+/// Checks a history. Returns the first violation, in the order of the table in the [module documentation](self).
 pub fn check(history: &History) -> Result<Statistics, Violation> {
     check_form(history)?;
     let mut model = gather::gather(history)?;

@@ -362,7 +362,11 @@ fn check_session(
     order: &Order,
     reads: &mut [&Operation],
 ) -> Result<(), Violation> {
-    let mut lists: Vec<(u64, u64, Source)> = reads.iter().filter_map(|read| cached(read)).collect();
+    let is_without_progress = model.history.is_without_progress;
+    let lists = reads
+        .iter()
+        .filter_map(|read| cached(read, is_without_progress));
+    let mut lists: Vec<(u64, u64, Source)> = lists.collect();
     lists.sort_by_key(|(returned, ..)| *returned);
     reads.sort_by_key(|read| read.call);
     let mut lists = lists.into_iter().peekable();
@@ -384,13 +388,22 @@ fn check_session(
 }
 
 /// Returns the end and the revision of a list that comes from the cache in any case: others come from storage while the cache has
-/// no state, and may be newer than the first state of the cache.
-fn cached(operation: &Operation) -> Option<(u64, u64, Source)> {
-    let (Request::List { limit: None, .. }, Outcome::Listed(page)) =
-        (&operation.request, &operation.outcome)
+/// no state or is behind, and may be newer than the next state of the cache.
+fn cached(operation: &Operation, is_without_progress: bool) -> Option<(u64, u64, Source)> {
+    let (
+        Request::List {
+            limit: None,
+            version,
+            ..
+        },
+        Outcome::Listed(page),
+    ) = (&operation.request, &operation.outcome)
     else {
         return None;
     };
+    if is_without_progress && *version != ReadVersion::Any {
+        return None;
+    }
     let source = Source::Operation(operation.id);
     Some((operation.returned?, page.revision, source))
 }

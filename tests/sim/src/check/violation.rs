@@ -64,7 +64,7 @@ impl fmt::Display for ChangeId {
     }
 }
 
-/// A broken promise. The module documentation of [`super`] has the promises.
+/// A violated guarantee. The module documentation of [`super`] has the guarantees.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[allow(missing_docs)] // The messages describe the fields.
 pub enum Violation {

@@ -21,6 +21,9 @@ pub struct Config {
     /// A member that misses more log entries than this receives a snapshot instead of the entries; its watches then
     /// catch up, and those below the compacted revision are canceled.
     pub snapshot_entries: usize,
+    /// The number of responses that a watch stream holds for a client that does not read. The watches of a full stream
+    /// catch up later from the store, and are canceled if their next revision was compacted in between.
+    pub stream_responses_max: usize,
     /// Bugs that the cluster reproduces.
     pub bugs: BTreeSet<PlantedBug>,
     /// Receives the trace of messages, if set.
@@ -34,6 +37,7 @@ impl Default for Config {
             version: "3.6.4".into(),
             progress_notify_interval: Duration::from_secs(600),
             snapshot_entries: 5000,
+            stream_responses_max: 128,
             bugs: BTreeSet::new(),
             observer: None,
         }

@@ -1,7 +1,7 @@
 //! Faults of single requests: lost requests, lost answers and delays. Breaks of a connection between bytes are the
 //! network's.
 //!
-//! A request is never delivered twice: gRPC repeats one by itself only if the server has not seen it, and a connection
+//! A request is never delivered twice: gRPC retries transparently only if the server has not processed the request, and a connection
 //! is one TCP stream.
 
 use std::collections::VecDeque;
@@ -26,19 +26,22 @@ pub enum RequestFault {
     /// The request is not executed.
     LoseRequest(Loss),
     /// The request is executed and not answered.
-    LoseAnswer(Loss),
+    LoseResponse(Loss),
     /// The request is executed after the time.
     Delay(Duration),
+    /// The request is executed at once and answered after the time.
+    DelayResponse(Duration),
 }
 
-/// The probabilities of faults, for each unary request.
+/// The probabilities of faults, for each unary request and for each message of a watch stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FaultRates {
     /// The probability of [`RequestFault::LoseRequest`].
     pub lose_request: f64,
-    /// The probability of [`RequestFault::LoseAnswer`].
-    pub lose_answer: f64,
-    /// The probability of [`RequestFault::Delay`].
+    /// The probability of [`RequestFault::LoseResponse`].
+    pub lose_response: f64,
+    /// The probability of [`RequestFault::Delay`] or [`RequestFault::DelayResponse`], and that a watch stream pauses before a
+    /// message.
     pub delay: f64,
     /// The longest delay.
     pub delay_max: Duration,
@@ -49,7 +52,7 @@ impl Default for FaultRates {
     fn default() -> Self {
         Self {
             lose_request: 0.0,
-            lose_answer: 0.0,
+            lose_response: 0.0,
             delay: 0.0,
             delay_max: Duration::ZERO,
         }
@@ -79,11 +82,11 @@ impl Faults {
         }
         let FaultRates {
             lose_request,
-            lose_answer,
+            lose_response,
             delay,
             delay_max,
         } = self.rates;
-        if lose_request + lose_answer + delay <= 0.0 {
+        if lose_request + lose_response + delay <= 0.0 {
             return None;
         }
         let point = rng.f64();
@@ -93,12 +96,27 @@ impl Faults {
         };
         if point < lose_request {
             Some(RequestFault::LoseRequest(loss))
-        } else if point < lose_request + lose_answer {
-            Some(RequestFault::LoseAnswer(loss))
-        } else if point < lose_request + lose_answer + delay {
-            Some(RequestFault::Delay(random_duration(rng, delay_max)))
+        } else if point < lose_request + lose_response {
+            Some(RequestFault::LoseResponse(loss))
+        } else if point < lose_request + lose_response + delay {
+            let delay = random_duration(rng, delay_max);
+            Some(match rng.bool() {
+                true => RequestFault::Delay(delay),
+                false => RequestFault::DelayResponse(delay),
+            })
         } else {
             None
+        }
+    }
+
+    /// Returns the time for which a watch stream pauses before its next message.
+    pub(super) fn pause_of_watch(&self, rng: &mut Rng) -> Duration {
+        let FaultRates {
+            delay, delay_max, ..
+        } = self.rates;
+        match delay > 0.0 && rng.f64() < delay {
+            true => random_duration(rng, delay_max),
+            false => Duration::ZERO,
         }
     }
 }

@@ -63,16 +63,19 @@ impl Services {
         match fault {
             Some(RequestFault::LoseRequest(loss)) => self.lose(loss).await,
             Some(RequestFault::Delay(delay)) => tokio::time::sleep(delay).await,
-            Some(RequestFault::LoseAnswer(_)) | None => {}
+            Some(RequestFault::LoseResponse(_) | RequestFault::DelayResponse(_)) | None => {}
         }
         let result = match self.check(&metadata, &message) {
             Ok(()) => execute(self.clone(), message).await.map_err(Status::from),
             Err(status) => Err(status),
         };
-        if let Some(RequestFault::LoseAnswer(loss)) = fault {
+        if let Some(RequestFault::LoseResponse(loss)) = fault {
             self.shared
                 .trace(|| format!("{member} lost {name} {result:?}"));
             self.lose(loss).await;
+        }
+        if let Some(RequestFault::DelayResponse(delay)) = fault {
+            tokio::time::sleep(delay).await;
         }
         self.shared.trace(|| match &result {
             Ok(answer) => format!("{member} -> {name} {answer:?}"),

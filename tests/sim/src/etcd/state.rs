@@ -54,7 +54,7 @@ pub(super) struct State {
     sync: Ticker,
     victims: Ticker,
     monitor: Ticker,
-    /// Counts restores from snapshots, each of which is a new cluster.
+    /// Counts restores from snapshots. Each gets another cluster ID here, as with a new `--initial-cluster-token`.
     pub(super) restores: u64,
 }
 

@@ -41,9 +41,11 @@ impl PbWatchService for Services {
         state.next_stream += 1;
         let interval = state.config.progress_notify_interval;
         let interval = interval + random_duration(&mut state.rng, interval / 10);
+        let responses_max = state.config.stream_responses_max;
         let member = &mut state.members[self.member];
         let stream = member.watchers.streams.entry(id).or_default();
         stream.requires_leader = requires_leader;
+        stream.responses_max = responses_max;
         let sender = Sender {
             changed: stream.changed.clone(),
             receiver: Receiver {
@@ -219,6 +221,14 @@ impl Drop for Sender {
 
 impl Sender {
     async fn next(&mut self) -> Result<PbWatchResponse, Status> {
+        let pause = {
+            let mut state = self.receiver.services.shared.lock();
+            let State { faults, rng, .. } = &mut *state;
+            faults.pause_of_watch(rng)
+        };
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         loop {
             if let Some(response) = self.take()? {
                 let Receiver { services, stream } = &self.receiver;

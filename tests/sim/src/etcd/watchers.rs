@@ -13,9 +13,6 @@ use super::errors::EtcdError;
 use super::position::Applied;
 use super::store::{Change, KeyRange, Store};
 
-/// The number of responses that a stream holds for a client that does not read.
-const STREAM_RESPONSES_MAX: usize = 128;
-
 /// The maximum number of watches that catch up in one step.
 const WATCHERS_PER_STEP: usize = 512;
 
@@ -78,13 +75,15 @@ pub(super) struct Stream {
     pub(super) announced: BTreeSet<i64>,
     next_id: i64,
     pub(super) requires_leader: bool,
+    /// [`Config::stream_responses_max`](super::Config::stream_responses_max).
+    pub(super) responses_max: usize,
     pub(super) ended: Option<EtcdError>,
     pub(super) changed: Arc<Notify>,
 }
 
 impl Stream {
     fn push(&mut self, response: Queued) -> Result<(), Queued> {
-        if self.responses.len() >= STREAM_RESPONSES_MAX {
+        if self.responses.len() >= self.responses_max {
             return Err(response);
         }
         self.responses.push_back(response);

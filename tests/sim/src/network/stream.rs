@@ -14,9 +14,6 @@ use tokio::time::{Instant, Sleep};
 
 use super::{Network, Node};
 
-/// The bytes that a connection holds in one direction before its writer waits.
-const BUFFER_BYTES: usize = 64 << 10;
-
 /// The direction of a pipe.
 pub(super) struct Link {
     pub(super) network: Network,
@@ -186,20 +183,21 @@ impl AsyncWrite for Stream {
         if state.has_no_reader || state.end.is_some() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let free = BUFFER_BYTES - state.bytes;
-        if free == 0 {
+        if state.bytes >= pipe.link.network.buffer_bytes() {
             state.writer = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let count = bytes.len().min(free);
+        // What is written at once is not split: a client whose connection broke between two events of one transaction would
+        // miss the second, because it resumes at their common version. Kubernetes has no such transactions.
         let arrival = pipe.arrival(&state);
-        let chunk = Bytes::copy_from_slice(&bytes[..count]);
-        state.chunks.push_back((arrival, chunk));
-        state.bytes += count;
+        state
+            .chunks
+            .push_back((arrival, Bytes::copy_from_slice(bytes)));
+        state.bytes += bytes.len();
         let reader = state.reader.take();
         drop(state);
         reader.into_iter().for_each(Waker::wake);
-        Poll::Ready(Ok(count))
+        Poll::Ready(Ok(bytes.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -46,7 +46,7 @@ pub struct Row {
     pub write_pause_ms: u64,
     /// The events of all watches.
     pub events: usize,
-    /// The watches that ended with 410.
+    /// The number of `ERROR` events with code 410.
     pub expired: usize,
     /// How often the informers of client-go and kube-rs listed again.
     pub relists: usize,
@@ -63,9 +63,9 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns true if no promise was broken, watches and informers reached the final state, and a rolling restart cost
-    /// nothing that a repetition does not cure.
-    pub fn is_good(&self) -> bool {
+    /// Returns true if there was no violation, watches and informers reached the final state, and a rolling restart caused no
+    /// relist, no 410 and no kubectl command that failed on every retry.
+    pub fn has_passed(&self) -> bool {
         let is_invisible = self.relists == 0 && self.kubectl_failed_again == 0 && self.expired == 0;
         self.violation.is_none()
             && self.converged_ms.is_some()
@@ -206,7 +206,7 @@ pub async fn run_scenario(programs: &Programs, scenario: Scenario) -> io::Result
     let mut random = fastrand::Rng::new();
     let load = Load::start(&programs, &cluster, &recorder, &mut random).await?;
     sleep(programs.margin).await;
-    scenario.make(&mut cluster).await?;
+    scenario.inject(&mut cluster).await?;
     cluster.heal()?;
     sleep(programs.margin).await;
     cluster.wait_until_ready().await?;

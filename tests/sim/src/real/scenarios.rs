@@ -38,7 +38,7 @@ pub enum Scenario {
     HalfOpenFromEtcd,
     /// The connections to etcd break five times.
     BrokenConnections,
-    /// etcd has no space for 5 s.
+    /// The `NOSPACE` alarm of etcd is raised for 5 s.
     NoSpace,
     /// Each member of etcd is defragmented.
     Defragmentation,
@@ -92,7 +92,7 @@ impl Scenario {
     }
 
     /// Makes the fault, and returns when it has ended, except that processes may not run yet.
-    pub(super) async fn make(self, cluster: &mut RealCluster) -> io::Result<()> {
+    pub(super) async fn inject(self, cluster: &mut RealCluster) -> io::Result<()> {
         match self {
             Self::NoFault => {
                 sleep(OUTAGE).await;

@@ -43,7 +43,7 @@ pub(super) enum Step {
 
 impl World {
     /// Makes faults until the clients have done their work.
-    pub(super) async fn make_faults(&mut self, work: &[JoinHandle<()>]) {
+    pub(super) async fn inject_faults(&mut self, work: &[JoinHandle<()>]) {
         let has_faults = self.random.u8(..8) > 0;
         let mut next_fault = Instant::now() + self.pause();
         while !work.iter().all(JoinHandle::is_finished) {
@@ -58,7 +58,7 @@ impl World {
             sleep_until(next_fault).await;
             next_fault += self.pause();
             if has_faults {
-                self.make_fault().await;
+                self.inject_fault().await;
             }
         }
         // The caller ends all faults.
@@ -95,10 +95,10 @@ impl World {
         self.faults.push(Fault { time, kind, detail });
     }
 
-    async fn make_fault(&mut self) {
+    async fn inject_fault(&mut self) {
         let duration = Duration::from_millis(self.random.u64(..FAULT_MS));
         if matches!(self.backend, Backend::Etcd(_)) && self.random.bool() {
-            self.make_etcd_fault(duration);
+            self.inject_etcd_fault(duration);
             return;
         }
         match self.random.u8(..12) {
@@ -121,8 +121,8 @@ impl World {
             }
             7 | 8 => self.compact().await,
             _ => match self.backend {
-                Backend::Embedded(_) => self.make_disk_fault(duration),
-                Backend::Etcd(_) => self.make_etcd_fault(duration),
+                Backend::Embedded(_) => self.inject_disk_fault(duration),
+                Backend::Etcd(_) => self.inject_etcd_fault(duration),
             },
         }
     }

@@ -23,8 +23,11 @@ use crate::network::{Listener, Network, Node, Stream};
 /// The time between attempts to open the storage when a server starts.
 const START_RETRY: Duration = Duration::from_millis(500);
 
-/// The versions of etcd. The progress responses of the last one are not correct.
-const ETCD_VERSIONS: [&str; 3] = ["3.6.4", "3.5.21", "3.5.12"];
+/// The versions of etcd.
+const ETCD_VERSIONS: [&str; 3] = ["3.6.4", "3.5.21", WITHOUT_PROGRESS];
+
+/// A version whose progress responses are not correct, so that servers do not use them.
+const WITHOUT_PROGRESS: &str = "3.5.12";
 
 /// Opens the storage of a server that starts.
 pub(super) type Opening = Pin<Box<dyn Future<Output = Arc<dyn Storage>> + Send>>;
@@ -41,6 +44,8 @@ pub(super) enum Backend {
 pub(super) struct EtcdNodes {
     pub(super) cluster: Cluster,
     pub(super) nodes: Vec<Node>,
+    /// True if the servers do not use its progress responses.
+    pub(super) is_without_progress: bool,
     network: Network,
     tasks: Tasks,
 }
@@ -57,6 +62,11 @@ impl EtcdNodes {
                 true => random.usize(1..4),
                 false => random.usize(4..60),
             },
+            // Watches of slow streams catch up later.
+            stream_responses_max: match random.bool() {
+                true => random.usize(1..4),
+                false => 128,
+            },
             ..Config::default()
         };
         // A version whose progress the servers trust.
@@ -70,6 +80,7 @@ impl EtcdNodes {
         let nodes = (0..config.members).map(|member| Node::new(&format!("etcd-{member}")));
         let started = Self {
             nodes: nodes.collect(),
+            is_without_progress: config.version == WITHOUT_PROGRESS,
             cluster: Cluster::start(config, random.fork(), tasks),
             network: network.clone(),
             tasks: tasks.clone(),

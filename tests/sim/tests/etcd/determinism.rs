@@ -86,7 +86,7 @@ fn trace(seed: u64) -> Vec<String> {
         let storage: Arc<dyn Storage> = simulated.storage().await;
         simulated.cluster.set_fault_rates(FaultRates {
             lose_request: 0.01,
-            lose_answer: 0.01,
+            lose_response: 0.01,
             delay: 0.1,
             delay_max: Duration::from_secs(2),
         });

@@ -195,16 +195,16 @@ async fn lost_answer_is_executed_and_lost_request_is_not() {
     let simulated = start(7);
     let patience = Duration::from_secs(60);
     for (key, fault, executed) in [
-        ("a", RequestFault::LoseAnswer(Loss::Silence), 1),
+        ("a", RequestFault::LoseResponse(Loss::Silence), 1),
         ("b", RequestFault::LoseRequest(Loss::Silence), 0),
-        ("c", RequestFault::LoseAnswer(Loss::Reset), 1),
+        ("c", RequestFault::LoseResponse(Loss::Reset), 1),
         ("d", RequestFault::LoseRequest(Loss::Reset), 0),
     ] {
         let mut client = simulated.client(0).await;
         simulated.cluster.fault_next(0, fault);
         let answer = timeout(patience, put(&mut client, key)).await;
         match fault {
-            RequestFault::LoseAnswer(Loss::Reset) | RequestFault::LoseRequest(Loss::Reset) => {
+            RequestFault::LoseResponse(Loss::Reset) | RequestFault::LoseRequest(Loss::Reset) => {
                 let (code, message) = failure(answer.expect("the connection breaks"));
                 let broken = [
                     Code::Unknown,
@@ -241,7 +241,7 @@ async fn requests_are_delayed() {
 async fn fault_rates_apply_to_every_request() {
     let simulated = start(9);
     simulated.cluster.set_fault_rates(FaultRates {
-        lose_answer: 1.0,
+        lose_response: 1.0,
         ..FaultRates::default()
     });
     let mut client = simulated.client(0).await;

@@ -220,6 +220,16 @@ fn session_went_back() {
         .then(list(Any), listed(3, &at_3))
         .then(get("a", Any), Outcome::Found(object("a", 1, 1)))
         .fails("SessionWentBack");
+    let newer = || {
+        story()
+            .then(list(NotOlderThan(3)), listed(3, &at_3))
+            .then(list(Any), listed(2, &at_2))
+    };
+    newer().fails("SessionWentBack");
+    // Storage answers what a cache cannot show that it has.
+    let mut without_progress = newer();
+    without_progress.history.is_without_progress = true;
+    without_progress.passes();
     let mut other_server = story()
         .then(list(Any), listed(3, &at_3))
         .then(list(Any), listed(2, &at_2));

@@ -218,6 +218,17 @@ fn the_initial_state_is_as_new_as_requested() {
     story().watch(now, &[added("c", 5, 5)]).fails("Resumable");
 }
 
+/// It failed before it had shown anything, so it did not begin with the empty state of the first revision.
+#[test]
+fn a_watch_that_fails_at_once_has_no_initial_state() {
+    let error = EventKind::Error {
+        code: 500,
+        is_legal: true,
+    };
+    let failed = story().watch(State(ReadVersion::Consistent), &[error]);
+    failed.passes();
+}
+
 #[test]
 fn errors_end_watches() {
     let error = |code, is_legal| EventKind::Error { code, is_legal };

@@ -18,7 +18,7 @@ const FAULTS: [SimulatedFault; 4] = [
 ];
 
 impl World {
-    pub(super) fn make_disk_fault(&mut self, duration: Duration) {
+    pub(super) fn inject_disk_fault(&mut self, duration: Duration) {
         if self.random.bool() {
             self.record("power failure", String::new());
             self.lose_power();

@@ -32,7 +32,7 @@ impl EtcdNodes {
 }
 
 impl World {
-    pub(super) fn make_etcd_fault(&mut self, duration: Duration) {
+    pub(super) fn inject_etcd_fault(&mut self, duration: Duration) {
         let Backend::Etcd(etcd) = &self.backend else {
             return;
         };
@@ -69,7 +69,7 @@ impl World {
             10 | 11 => {
                 let rates = FaultRates {
                     lose_request: self.random.f64() / 4.0,
-                    lose_answer: self.random.f64() / 4.0,
+                    lose_response: self.random.f64() / 4.0,
                     delay: self.random.f64() / 2.0,
                     delay_max: Duration::from_millis(self.random.u64(..LAG_MS)),
                 };
@@ -77,7 +77,7 @@ impl World {
                 cluster.set_fault_rates(rates);
             }
             12 => {
-                self.record("etcd has no space", String::new());
+                self.record("NOSPACE alarm", String::new());
                 cluster.set_no_space(true);
             }
             _ => self.partition_from_etcd(&nodes, duration),
@@ -151,7 +151,7 @@ impl World {
         let Backend::Etcd(etcd) = &self.backend else {
             return;
         };
-        let cluster = etcd.cluster.clone();
+        let (cluster, members) = (etcd.cluster.clone(), etcd.nodes.len());
         let at = match self.random.u8(..4) {
             _ if cluster.revision() <= before => return self.compact().await,
             0 => return self.compact().await,
@@ -160,6 +160,10 @@ impl World {
         };
         self.record("compact", format!("at {at}, after {before}"));
         cluster.compact(at);
+        // Members that start read less than what they had in memory. The end of the fault, which follows, starts them.
+        if self.random.u8(..3) == 0 {
+            self.stop_members(&(0..members).collect::<Vec<_>>());
+        }
     }
 
     /// Ends the faults of the cluster and of the network.
