@@ -89,6 +89,8 @@ struct Health {
     failures: u32,
     /// The time of the first of them.
     failing_since: Option<Instant>,
+    /// The time of the last failure.
+    failed_at: Option<Instant>,
     /// The end of the back-off.
     retry_at: Option<Instant>,
     /// The last error, for the message if no member is available.
@@ -99,6 +101,15 @@ struct Health {
     probed: Option<(Instant, Result<(), String>)>,
     /// The leader according to the last successful probe.
     leader: Leader,
+}
+
+impl Health {
+    /// Returns the result of a probe that began shortly before `requested_at`. A success before the last failure is outdated.
+    fn recent_probe(&self, requested_at: Instant) -> Option<Result<(), String>> {
+        let (began, result) = self.probed.as_ref()?;
+        let is_outdated = result.is_ok() && self.failed_at.is_some_and(|at| at > *began);
+        (*began + PROBE_SHARED >= requested_at && !is_outdated).then(|| result.clone())
+    }
 }
 
 /// A member of the cluster.
@@ -209,6 +220,7 @@ impl Member {
         {
             let mut health = self.health.lock();
             let now = Instant::now();
+            health.failed_at = Some(now);
             // Concurrent calls fail together and count as one failure.
             if health.retry_at.is_some_and(|at| at > now) {
                 return;
@@ -245,10 +257,8 @@ impl Member {
     pub(super) async fn probe(&self) -> Result<(), String> {
         let requested_at = Instant::now();
         let _one = self.probing.lock().await;
-        if let Some((began, result)) = &self.health.lock().probed
-            && *began + PROBE_SHARED >= requested_at
-        {
-            return result.clone();
+        if let Some(result) = self.health.lock().recent_probe(requested_at) {
+            return result;
         }
         let began = Instant::now();
         let limit = match self.has_responded() {
@@ -388,4 +398,27 @@ impl Member {
 
 fn no_response_within(limit: Duration) -> String {
     format!("it hangs: no response within {limit:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A probe succeeded, then a call failed because the member began to hang: the next call was sent to it without another
+    /// probe, and a creation had an unknown outcome.
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_before_the_last_failure_does_not_count() {
+        let mut health = Health {
+            probed: Some((Instant::now(), Ok(()))),
+            ..Health::default()
+        };
+        tokio::time::advance(PROBE_SHARED / 2).await;
+        assert_eq!(health.recent_probe(Instant::now()), Some(Ok(())));
+        health.failed_at = Some(Instant::now());
+        assert_eq!(health.recent_probe(Instant::now()), None);
+        health.probed = Some((Instant::now(), Err("it hangs".to_owned())));
+        assert!(health.recent_probe(Instant::now()).is_some());
+        tokio::time::advance(2 * PROBE_SHARED).await;
+        assert_eq!(health.recent_probe(Instant::now()), None);
+    }
 }

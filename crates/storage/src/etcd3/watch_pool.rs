@@ -18,7 +18,11 @@ pub(super) const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
 /// A stream on a connection; dropping it releases the slot.
 #[derive(Debug, Clone)]
-pub(super) struct StreamPermit(#[allow(dead_code, reason = "counted, not read")] Arc<()>);
+#[allow(dead_code, reason = "counted, not read")]
+pub(super) struct StreamPermit {
+    connection: Arc<()>,
+    pool: Arc<()>,
+}
 
 struct Connection {
     client: WatchClient,
@@ -36,6 +40,8 @@ pub(super) struct WatchPool {
     endpoint: Endpoint,
     dialer: Dialer,
     connections: Mutex<Vec<Connection>>,
+    /// Cloned for each open watch, also on connections that were cleared.
+    open: Arc<()>,
 }
 
 impl WatchPool {
@@ -44,6 +50,7 @@ impl WatchPool {
             endpoint,
             dialer,
             connections: Mutex::default(),
+            open: Arc::default(),
         }
     }
 
@@ -62,22 +69,27 @@ impl WatchPool {
                 .max_decoding_message_size(RESPONSE_BYTES_MAX),
             permits: Arc::default(),
         };
-        let in_use = (
-            connection.client.clone(),
-            StreamPermit(connection.permits.clone()),
-        );
+        let stream = self.stream(&connection);
         self.connections.lock().push(connection);
-        Ok(in_use)
+        Ok(stream)
     }
 
-    /// Drops the connections for further watches; those of open watches end with them.
+    fn stream(&self, connection: &Connection) -> (WatchClient, StreamPermit) {
+        let permit = StreamPermit {
+            connection: connection.permits.clone(),
+            pool: self.open.clone(),
+        };
+        (connection.client.clone(), permit)
+    }
+
+    /// Forgets the connections, so that further watches open others. Those of open watches end with them.
     pub(super) fn clear(&self) {
         self.connections.lock().clear();
     }
 
     /// Returns the number of open watches.
     pub(super) fn in_use(&self) -> usize {
-        self.connections.lock().iter().map(Connection::in_use).sum()
+        Arc::strong_count(&self.open) - 1
     }
 
     fn find_free(&self) -> Option<(WatchClient, StreamPermit)> {
@@ -86,12 +98,7 @@ impl WatchPool {
         connections
             .iter()
             .find(|connection| connection.in_use() < STREAMS_PER_CONNECTION as usize)
-            .map(|connection| {
-                (
-                    connection.client.clone(),
-                    StreamPermit(connection.permits.clone()),
-                )
-            })
+            .map(|connection| self.stream(connection))
     }
 }
 
@@ -113,5 +120,10 @@ mod tests {
         permits.truncate(1);
         permits.push(pool.client().await.unwrap().1);
         assert_eq!(pool.connections.lock().len(), 1);
+        // A member with open watches is checked often, also after one of its calls has failed.
+        pool.clear();
+        assert_eq!(pool.in_use(), 2);
+        permits.clear();
+        assert_eq!(pool.in_use(), 0);
     }
 }
