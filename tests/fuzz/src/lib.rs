@@ -1,4 +1,4 @@
-//! Fuzzing of everything that parses what others wrote. A target is a function of bytes that panics if the program
+//! Fuzzing of all parsers of untrusted input. A target is a function of bytes that panics if the program
 //! breaks a rule with them. The program `fuzz` runs targets with stable Rust: it mutates the inputs of a corpus, prefers
 //! those that execute new code, and reports panics, crashes, hangs and large allocations with the smallest input that it
 //! finds. See `scripts/fuzz` and `docs/reliability.md`; `fuzz/` has the same targets for cargo-fuzz.

@@ -38,7 +38,8 @@ impl Identity {
     }
 
     /// Records the cluster ID in a response of a member. Returns true if it is another one than before:
-    /// `etcdutl snapshot restore` makes a new cluster.
+    /// a restore with another `--initial-cluster-token` or other peer URLs has another ID. With the same ones only the
+    /// revision shows it.
     pub(super) fn responded(&self, cluster: u64) -> bool {
         let mut state = self.state.lock();
         let before = std::mem::replace(&mut state.cluster, cluster);
@@ -92,7 +93,7 @@ impl State {
 
 /// The message about a replaced cluster.
 const REPLACED: &str = "etcd was replaced by another state, probably restored from a backup: all caches list again, \
-                        and watches whose versions it does not know end with 410 Expired";
+                        and watches from resourceVersions that it does not know end with 410 Expired";
 
 #[cfg(test)]
 mod tests {

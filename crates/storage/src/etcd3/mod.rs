@@ -1,7 +1,6 @@
 //! The `etcd` back end: `Storage` over etcd with Kubernetes' key layout, leases and compaction, so
-//! that several servers can share one etcd. Values are bytes; this server writes and reads JSON
-//! only, so it cannot read what a kube-apiserver stored as protobuf (everything but custom
-//! resources). Only this directory depends on etcd.
+//! that several servers can share one etcd. Values are opaque bytes here; `TranscodingStorage`
+//! (`crates/protobuf`) decodes and encodes protobuf. Only this directory depends on etcd.
 //!
 //! # Parts
 //!
@@ -61,7 +60,7 @@ use watchet_api::{ResourceVersion, StorageKey};
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of a write, after which its outcome is unknown. With its default election timeout etcd
-/// drops a proposal after 7 s.
+/// returns `request timed out` after 7 s; the proposal may still be applied.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The etcd back end. See the module documentation.
@@ -237,7 +236,7 @@ impl Storage for Etcd3 {
         }
     }
 
-    /// Returns the size that any member reports; all have the same data.
+    /// Returns the database size of the member that responds; members differ, for example after a defragmentation.
     async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
         let status = self
             .cluster

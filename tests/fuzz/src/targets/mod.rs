@@ -30,7 +30,7 @@ pub struct Target {
     /// The maximum number of bytes of an input.
     pub bytes_max: usize,
     /// Parts of the paths of source files whose panics the program catches where they happen and reports as errors:
-    /// evaluators and parsers of others.
+    /// third-party evaluators and parsers.
     pub isolated: &'static [&'static str],
 }
 
