@@ -78,8 +78,8 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
         return Ok(socket.open(frames, negotiated.media, tasks, deadline, tracked));
     }
     let content_type = negotiated.media.watch_content_type();
-    let response = response(StatusCode::OK, content_type, watch_body(frames, gzip));
-    let mut response = response.map(|body| tracked.track(body));
+    let body = tracked.track(watch_body(frames, gzip));
+    let mut response = response(StatusCode::OK, content_type, body);
     response.extensions_mut().insert(deadline);
     if gzip {
         mark_gzip(&mut response);

@@ -174,6 +174,7 @@ impl MemoryMonitor {
 
     /// Measures once and releases memory.
     fn sample(&mut self) {
+        self.responses.measure_time();
         let measured = self.meter.used();
         let is_measured = measured.is_ok();
         let used = measured.unwrap_or_else(|error| self.used_without_measurement(&error));

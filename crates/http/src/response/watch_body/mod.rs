@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Frame;
 
@@ -281,15 +280,15 @@ fn encoding_failure(error: &ChunkError) -> Status {
     HttpError::Internal(error.to_string()).status()
 }
 
-struct WatchBody<W> {
+pub(crate) struct WatchBody<W> {
     frames: WatchFrames<W>,
     gzip: bool,
 }
 
 /// Returns the body of a watch. With `gzip` each write is a complete gzip member, so that a client
 /// can decode everything it has received.
-pub(crate) fn watch_body(frames: WatchFrames<impl WatchSource>, gzip: bool) -> Body {
-    Body::new(WatchBody { frames, gzip })
+pub(crate) fn watch_body<W: WatchSource>(frames: WatchFrames<W>, gzip: bool) -> WatchBody<W> {
+    WatchBody { frames, gzip }
 }
 
 impl<W: WatchSource> http_body::Body for WatchBody<W> {
