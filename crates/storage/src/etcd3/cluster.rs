@@ -21,7 +21,7 @@ use tonic::transport::Endpoint;
 use super::availability::Availability;
 use super::dialer::Dialer;
 use super::failure::Failure;
-use super::identity::Identity;
+use super::identity::ClusterIdentity;
 use super::member::Member;
 
 /// The time after which a call that no member has received fails: longer than the election of a
@@ -34,11 +34,11 @@ const UNAVAILABLE_MIN: Duration = Duration::from_millis(500);
 
 /// Whether a call may be repeated if its outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
+pub(super) enum RetryPolicy {
     /// The call changes nothing: repeat it, at the next member first.
-    Freely,
+    Repeatable,
     /// The call may have been executed: repeat it only if it was certainly not sent.
-    IfUnsent,
+    NonRepeatable,
 }
 
 /// The cluster.
@@ -46,14 +46,14 @@ pub(super) struct Cluster {
     members: Vec<Member>,
     preferred: AtomicUsize,
     availability: Arc<Availability>,
-    identity: Arc<Identity>,
+    identity: Arc<ClusterIdentity>,
 }
 
 impl Cluster {
     /// Returns the cluster of these endpoints without connecting.
     pub(super) async fn new(endpoints: Vec<Endpoint>, dialer: &Dialer) -> Result<Self, Failure> {
         let availability = Arc::new(Availability::new(endpoints.len()));
-        let identity = Arc::<Identity>::default();
+        let identity = Arc::<ClusterIdentity>::default();
         let mut members = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
             members.push(
@@ -98,7 +98,7 @@ impl Cluster {
     }
 
     /// Returns what is known about the cluster.
-    pub(super) fn identity(&self) -> &Identity {
+    pub(super) fn identity(&self) -> &ClusterIdentity {
         &self.identity
     }
 
@@ -114,11 +114,11 @@ impl Cluster {
             .all(|member| member.progress_support.is_supported())
     }
 
-    /// Executes a call at the preferred member, or at others as `repeat` allows, for at most
+    /// Executes a call at the preferred member, or at others as `policy` allows, for at most
     /// `limit`.
     pub(super) async fn call<'a, T, F, Fut>(
         &'a self,
-        repeat: Repeat,
+        policy: RetryPolicy,
         limit: Duration,
         operation: F,
     ) -> Result<T, Failure>
@@ -144,13 +144,13 @@ impl Cluster {
             let failure = match result {
                 Err(failure) if failure.is_unavailable() => failure,
                 result => {
-                    member.succeeded();
+                    member.record_success();
                     return result;
                 }
             };
             let reason = failure.reason();
             if !matches!(failure, Failure::Lost(_)) {
-                member.failed(&reason);
+                member.record_failure(&reason);
                 self.prefer_next(member);
             }
             if started.elapsed() > UNAVAILABLE_MAX {
@@ -163,7 +163,7 @@ impl Cluster {
                 true => Failure::NotSent(text),
                 false => Failure::Unavailable(text),
             });
-            if repeat == Repeat::IfUnsent && !unsent {
+            if policy == RetryPolicy::NonRepeatable && !unsent {
                 break;
             }
         }
@@ -243,11 +243,11 @@ where
     tokio::select! {
         biased;
         result = operation(member) => result,
-        _ = hangs.changed() => Err(Failure::Unavailable(member.hanging())),
-        lost = member.leader_changed() => Err(Failure::Lost(lost.to_owned())),
+        _ = hangs.changed() => Err(Failure::Unavailable(member.hang_reason())),
+        lost = member.wait_for_leader_change() => Err(Failure::Lost(lost.to_owned())),
         () = sleep_until(deadline) => {
             // A connection can be dead without an error; the next call opens a new one.
-            member.renew().await;
+            member.reconnect().await;
             Err(Failure::Unavailable("no response within the time limit".to_owned()))
         }
     }
@@ -279,7 +279,7 @@ mod tests {
         let started = Instant::now();
         let answered = cluster
             .call(
-                Repeat::Freely,
+                RetryPolicy::Repeatable,
                 Duration::from_secs(1),
                 |member| async move {
                     if member.name().contains(":1/") {
@@ -300,17 +300,25 @@ mod tests {
         let cluster = cluster(2).await;
         let made = AtomicUsize::new(0);
         let lost = cluster
-            .call(Repeat::IfUnsent, Duration::from_secs(1), |_| async {
-                made.fetch_add(1, Ordering::Relaxed);
-                Err::<(), _>(Failure::Unavailable("connection lost".into()))
-            })
+            .call(
+                RetryPolicy::NonRepeatable,
+                Duration::from_secs(1),
+                |_| async {
+                    made.fetch_add(1, Ordering::Relaxed);
+                    Err::<(), _>(Failure::Unavailable("connection lost".into()))
+                },
+            )
             .await;
         assert!(matches!(lost, Err(Failure::Unavailable(_))), "{lost:?}");
         let hung = cluster
-            .call(Repeat::IfUnsent, Duration::from_secs(1), |_| async {
-                made.fetch_add(1, Ordering::Relaxed);
-                std::future::pending::<Result<(), Failure>>().await
-            })
+            .call(
+                RetryPolicy::NonRepeatable,
+                Duration::from_secs(1),
+                |_| async {
+                    made.fetch_add(1, Ordering::Relaxed);
+                    std::future::pending::<Result<(), Failure>>().await
+                },
+            )
             .await;
         assert!(matches!(hung, Err(Failure::Unavailable(_))), "{hung:?}");
         assert_eq!(made.load(Ordering::Relaxed), 2, "one for each call");
@@ -321,7 +329,7 @@ mod tests {
         let cluster = cluster(2).await;
         let written = cluster
             .call(
-                Repeat::IfUnsent,
+                RetryPolicy::NonRepeatable,
                 Duration::from_secs(1),
                 |member| async move {
                     if member.name().contains(":1/") {
@@ -340,10 +348,14 @@ mod tests {
         let made = AtomicUsize::new(0);
         let started = Instant::now();
         let refused = cluster
-            .call(Repeat::IfUnsent, Duration::from_secs(1), |_| async {
-                made.fetch_add(1, Ordering::Relaxed);
-                Err::<(), _>(Failure::NotSent("connection refused".into()))
-            })
+            .call(
+                RetryPolicy::NonRepeatable,
+                Duration::from_secs(1),
+                |_| async {
+                    made.fetch_add(1, Ordering::Relaxed);
+                    Err::<(), _>(Failure::NotSent("connection refused".into()))
+                },
+            )
             .await;
         let text = format!("{refused:?}");
         assert!(
@@ -361,9 +373,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failed_member_is_not_called_during_its_backoff() {
         let cluster = cluster(1).await;
-        cluster.members[0].failed("gone");
+        cluster.members[0].record_failure("gone");
         let first = cluster.members[0].ready_at().unwrap();
-        cluster.members[0].failed("gone");
+        cluster.members[0].record_failure("gone");
         assert_eq!(
             cluster.members[0].ready_at().unwrap(),
             first,
@@ -383,7 +395,7 @@ mod tests {
         );
         for _ in 0..20 {
             tokio::time::advance(BACKOFF_MAX * 2).await;
-            cluster.members[0].failed("gone");
+            cluster.members[0].record_failure("gone");
         }
         let rest = cluster.members[0].ready_at().unwrap() - Instant::now();
         assert!(rest <= BACKOFF_MAX.mul_f64(1.5), "{rest:?}");

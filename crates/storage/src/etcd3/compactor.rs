@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Etcd3;
 use super::WRITE_TIMEOUT;
-use super::cluster::Repeat;
+use super::cluster::RetryPolicy;
 use super::compacted_revision::COMPACT_REV_KEY;
 use super::failure::Failure;
 use super::keys::revision;
@@ -48,7 +48,7 @@ impl Compactor {
         // Not repeated: after an unknown outcome the next round reads the result.
         let answer = etcd
             .cluster
-            .call(Repeat::IfUnsent, WRITE_TIMEOUT, |member| {
+            .call(RetryPolicy::NonRepeatable, WRITE_TIMEOUT, |member| {
                 let mut kv = member.calls().kv;
                 let txn = Txn::new()
                     .when([Compare::version(COMPACT_REV_KEY, CompareOp::Equal, known)])

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Etcd3;
-use super::cluster::Repeat;
+use super::cluster::RetryPolicy;
 use super::failure::Failure;
 use crate::StorageError;
 use crate::embedded::StoredValue;
@@ -30,7 +30,7 @@ impl Etcd3 {
     }
 
     /// Returns all values under the prefix at one revision, which is also returned, in the order in which they were
-    /// written. Calls `progress` with the number of keys that were read.
+    /// written. MemberClients `progress` with the number of keys that were read.
     ///
     /// # Errors
     /// As a list. A key that is not a storage key is an error.
@@ -73,10 +73,12 @@ impl Etcd3 {
 
     /// Returns when `lease` expires, in milliseconds since the epoch. One that has expired is due now.
     async fn expiry(&self, lease: i64) -> Result<u64, StorageError> {
-        let answer = self.cluster.call(Repeat::Freely, LEASE_TIMEOUT, |member| {
-            let mut leases = member.calls().lease;
-            async move { Ok(leases.time_to_live(lease, None).await?) }
-        });
+        let answer = self
+            .cluster
+            .call(RetryPolicy::Repeatable, LEASE_TIMEOUT, |member| {
+                let mut leases = member.calls().lease;
+                async move { Ok(leases.time_to_live(lease, None).await?) }
+            });
         let ttl = match answer.await {
             Ok(answer) => u64::try_from(answer.ttl()).unwrap_or(0),
             Err(Failure::LeaseNotFound) => 0,

@@ -7,13 +7,13 @@ use watchet_metrics::LogInterval;
 
 /// What is known about the cluster.
 #[derive(Debug)]
-pub(super) struct Identity {
+pub(super) struct ClusterIdentity {
     state: Mutex<State>,
     /// Endpoints of different clusters, which is an error of the configuration, alternate.
     log: LogInterval,
 }
 
-impl Default for Identity {
+impl Default for ClusterIdentity {
     fn default() -> Self {
         Self {
             state: Mutex::default(),
@@ -31,7 +31,7 @@ struct State {
     incarnation: u64,
 }
 
-impl Identity {
+impl ClusterIdentity {
     /// Returns the number of times that the cluster has been replaced.
     pub(super) fn incarnation(&self) -> u64 {
         self.state.lock().incarnation
@@ -40,7 +40,7 @@ impl Identity {
     /// Records the cluster ID in a response of a member. Returns true if it is another one than before:
     /// a restore with another `--initial-cluster-token` or other peer URLs has another ID. With the same ones only the
     /// revision shows it.
-    pub(super) fn responded(&self, cluster: u64) -> bool {
+    pub(super) fn record_cluster_id(&self, cluster: u64) -> bool {
         let mut state = self.state.lock();
         let before = std::mem::replace(&mut state.cluster, cluster);
         let is_replaced = before != 0 && before != cluster;
@@ -56,7 +56,7 @@ impl Identity {
 
     /// Records the revision of a linearizable read that began after `before` had been reached. Returns true
     /// if it went back: the data directory was replaced by an older copy.
-    pub(super) fn read_at(&self, before: ResourceVersion, revision: ResourceVersion) -> bool {
+    pub(super) fn record_read(&self, before: ResourceVersion, revision: ResourceVersion) -> bool {
         let mut state = self.state.lock();
         // Another call may have noticed it meanwhile.
         let is_replaced = revision < before && before <= state.reached;
@@ -73,7 +73,7 @@ impl Identity {
     }
 
     /// Records the revision of a write.
-    pub(super) fn wrote_at(&self, revision: ResourceVersion) {
+    pub(super) fn record_write(&self, revision: ResourceVersion) {
         let mut state = self.state.lock();
         state.reached = state.reached.max(revision);
     }
@@ -102,17 +102,17 @@ mod tests {
     #[test]
     fn another_cluster_or_an_earlier_revision_is_another_incarnation() {
         let at = ResourceVersion::new;
-        let identity = Identity::default();
-        assert!(!identity.responded(7));
-        assert!(!identity.responded(7));
-        assert!(!identity.read_at(identity.reached(), at(10)));
+        let identity = ClusterIdentity::default();
+        assert!(!identity.record_cluster_id(7));
+        assert!(!identity.record_cluster_id(7));
+        assert!(!identity.record_read(identity.reached(), at(10)));
         let (first, second) = (identity.reached(), identity.reached());
-        assert!(identity.read_at(first, at(5)));
-        assert!(!identity.read_at(second, at(5)), "noticed once");
-        assert!(!identity.read_at(identity.reached(), at(6)));
+        assert!(identity.record_read(first, at(5)));
+        assert!(!identity.record_read(second, at(5)), "noticed once");
+        assert!(!identity.record_read(identity.reached(), at(6)));
         // A read that began earlier and ends later is not a sign of anything.
-        assert!(!identity.read_at(at(0), at(4)));
-        assert!(identity.responded(8));
+        assert!(!identity.record_read(at(0), at(4)));
+        assert!(identity.record_cluster_id(8));
         assert_eq!(identity.incarnation(), 2);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::cluster::{Cluster, Repeat};
+use super::cluster::{Cluster, RetryPolicy};
 use super::failure::Failure;
 use watchet_metrics::Histogram;
 
@@ -70,7 +70,7 @@ impl Leases {
         let seconds = whole_seconds(ttl + slack(ttl));
         // A repeated grant is safe: a lease without keys expires without effect.
         let answer = cluster
-            .call(Repeat::Freely, GRANT_TIMEOUT, |member| {
+            .call(RetryPolicy::Repeatable, GRANT_TIMEOUT, |member| {
                 let mut lease = member.calls().lease;
                 async move { Ok(lease.grant(seconds, None).await?) }
             })

@@ -7,7 +7,7 @@ use etcd_client::proto::PbKeyValue;
 use etcd_client::{GetOptions, GetResponse};
 
 use super::Etcd3;
-use super::cluster::Repeat;
+use super::cluster::RetryPolicy;
 use super::failure::Failure;
 use super::keys::{raw_revision, revision};
 use super::member::Member;
@@ -138,7 +138,7 @@ impl Etcd3 {
             .with_limit(i64::try_from(limit).unwrap_or(i64::MAX))
             .with_revision(at.map_or(0, raw_revision));
         self.cluster
-            .call(Repeat::Freely, PAGE_TIMEOUT, |member: &Member| {
+            .call(RetryPolicy::Repeatable, PAGE_TIMEOUT, |member: &Member| {
                 let mut kv = member.calls().kv;
                 let (begin, options) = (begin.clone(), options.clone());
                 async move { Ok(kv.get(begin, Some(options)).await?) }

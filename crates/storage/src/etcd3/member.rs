@@ -20,7 +20,7 @@ use watchet_metrics::LogInterval;
 use super::availability::Availability;
 use super::dialer::Dialer;
 use super::failure::Failure;
-use super::identity::Identity;
+use super::identity::ClusterIdentity;
 use super::version::ProgressSupport;
 use super::watch_pool::{RESPONSE_BYTES_MAX, WatchPool};
 
@@ -56,13 +56,13 @@ const NO_LEADER_MAX: Duration = Duration::from_secs(2);
 
 /// The clients of one member, which share a connection that is established on first use.
 #[derive(Clone)]
-pub(super) struct Calls {
+pub(super) struct MemberClients {
     pub(super) kv: KvClient,
     pub(super) lease: LeaseClient,
     pub(super) maintenance: MaintenanceClient,
 }
 
-impl Calls {
+impl MemberClients {
     async fn over(endpoint: &Endpoint, dialer: &Dialer) -> Result<Self, Failure> {
         let channel = dialer.channel(endpoint);
         let client = Client::from_channel(channel, Some(ConnectOptions::new())).await?;
@@ -116,7 +116,7 @@ impl Health {
 pub(super) struct Member {
     endpoint: Endpoint,
     dialer: Dialer,
-    calls: Mutex<Calls>,
+    calls: Mutex<MemberClients>,
     pub(super) watches: WatchPool,
     health: Mutex<Health>,
     /// Whether its progress responses are correct.
@@ -127,7 +127,7 @@ pub(super) struct Member {
     probing: tokio::sync::Mutex<()>,
     probe_timeout: Duration,
     availability: Arc<Availability>,
-    identity: Arc<Identity>,
+    identity: Arc<ClusterIdentity>,
     failure_log: LogInterval,
 }
 
@@ -136,10 +136,10 @@ impl Member {
         endpoint: Endpoint,
         dialer: Dialer,
         availability: Arc<Availability>,
-        identity: Arc<Identity>,
+        identity: Arc<ClusterIdentity>,
     ) -> Result<Self, Failure> {
         Ok(Self {
-            calls: Mutex::new(Calls::over(&endpoint, &dialer).await?),
+            calls: Mutex::new(MemberClients::over(&endpoint, &dialer).await?),
             watches: WatchPool::new(endpoint.clone(), dialer.clone()),
             endpoint,
             dialer,
@@ -163,7 +163,7 @@ impl Member {
     }
 
     /// Returns clients for a call.
-    pub(super) fn calls(&self) -> Calls {
+    pub(super) fn calls(&self) -> MemberClients {
         self.calls.lock().clone()
     }
 
@@ -188,7 +188,7 @@ impl Member {
     }
 
     /// Records a response.
-    pub(super) fn succeeded(&self) {
+    pub(super) fn record_success(&self) {
         let failing_since = {
             let mut health = self.health.lock();
             health.responded_at = Some(Instant::now());
@@ -215,7 +215,7 @@ impl Member {
     }
 
     /// Records a failure.
-    pub(super) fn failed(&self, reason: &str) {
+    pub(super) fn record_failure(&self, reason: &str) {
         self.progress_support.failed();
         {
             let mut health = self.health.lock();
@@ -242,11 +242,11 @@ impl Member {
     }
 
     /// Drops the connections; the next calls and watches open others.
-    pub(super) async fn renew(&self) {
+    pub(super) async fn reconnect(&self) {
         self.watches.clear();
-        match Calls::over(&self.endpoint, &self.dialer).await {
+        match MemberClients::over(&self.endpoint, &self.dialer).await {
             Ok(calls) => *self.calls.lock() = calls,
-            Err(error) => tracing::warn!(endpoint = self.name(), ?error, "cannot renew"),
+            Err(error) => tracing::warn!(endpoint = self.name(), ?error, "cannot connect"),
         }
     }
 
@@ -268,11 +268,11 @@ impl Member {
         let result = match timeout(limit, self.request_status()).await {
             Ok(result) => result,
             Err(_) if self.has_responded_since(began) => Ok(()),
-            Err(_) => Err(self.hang(limit).await),
+            Err(_) => Err(self.abort_calls(limit).await),
         };
         match &result {
-            Ok(()) => self.succeeded(),
-            Err(reason) => self.failed(reason),
+            Ok(()) => self.record_success(),
+            Err(reason) => self.record_failure(reason),
         }
         self.health.lock().probed = Some((began, result.clone()));
         result
@@ -288,14 +288,14 @@ impl Member {
     }
 
     /// Ends the calls and watches in flight, and returns the reason.
-    async fn hang(&self, limit: Duration) -> String {
-        self.renew().await;
+    async fn abort_calls(&self, limit: Duration) -> String {
+        self.reconnect().await;
         self.hangs.send_modify(|hangs| *hangs += 1);
         no_response_within(limit)
     }
 
     /// Returns the reason of the failures of a member that hangs.
-    pub(super) fn hanging(&self) -> String {
+    pub(super) fn hang_reason(&self) -> String {
         no_response_within(self.probe_timeout)
     }
 
@@ -311,7 +311,7 @@ impl Member {
         let cluster = status
             .header()
             .map_or(0, etcd_client::ResponseHeader::cluster_id);
-        self.identity.responded(cluster);
+        self.identity.record_cluster_id(cluster);
         let leader = Leader {
             member: status.leader(),
             term: status.raft_term(),
@@ -336,7 +336,7 @@ impl Member {
     /// Probes the member while a call is in flight, which ends the call if the member hangs. Returns
     /// when the cluster has another leader than before: the previous one may have lost the call, which
     /// its member would report only after several seconds.
-    pub(super) async fn leader_changed(&self) -> &'static str {
+    pub(super) async fn wait_for_leader_change(&self) -> &'static str {
         let mut before = self.recent_leader();
         let mut changed_at = None;
         loop {

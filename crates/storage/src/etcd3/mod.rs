@@ -7,7 +7,7 @@
 //! `config` validates the endpoints; `dialer` connects to them; `cluster` chooses the member for a call, with timeouts and
 //! retries; `member` detects that a member hangs; `availability` knows whether any responds, and
 //! `identity` whether it is the same etcd as before;
-//! `repeated_write` sends a write again if its outcome is unknown; `failure` classifies errors; `keys` maps
+//! `write_retry` sends a write again if its outcome is unknown; `failure` classifies errors; `keys` maps
 //! keys; `list`, `watch`, `lease` and `compactor` implement the larger operations.
 //!
 //! # Invariants
@@ -31,10 +31,10 @@ mod keys;
 mod lease;
 mod list;
 mod member;
-mod repeated_write;
 mod version;
 mod watch;
 mod watch_pool;
+mod write_retry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ use etcd_client::proto::{PbTxnOpResponse, PbTxnResponse};
 use etcd_client::{ResponseHeader, TxnResponse};
 use tokio_util::sync::CancellationToken;
 
-use self::cluster::{Cluster, Repeat};
+use self::cluster::{Cluster, RetryPolicy};
 use self::compacted_revision::{COMPACT_REV_KEY, CompactedRevision};
 pub use self::config::{ConnectError, Etcd3Config};
 pub use self::dialer::Dialer;
@@ -109,21 +109,21 @@ impl Etcd3 {
         let before = identity.reached();
         let mut answer = self
             .cluster
-            .call(Repeat::Freely, READ_TIMEOUT, |member| {
+            .call(RetryPolicy::Repeatable, READ_TIMEOUT, |member| {
                 let mut kv = member.calls().kv;
                 let key = key.clone();
                 async move { Ok(kv.get(key, None).await?) }
             })
             .await?;
         let at = header_revision(answer.header());
-        identity.read_at(before, at);
+        identity.record_read(before, at);
         Ok((answer.take_kvs().into_iter().next(), at))
     }
 
     fn outcome(&self, answer: TxnResponse) -> Result<Outcome, StorageError> {
         if answer.succeeded() {
             let at = header_revision(answer.header());
-            self.cluster.identity().wrote_at(at);
+            self.cluster.identity().record_write(at);
             return Ok(Outcome::Done(at));
         }
         let found = first_read(answer.0).map(|kv| self.layout.key_value(kv));
@@ -219,7 +219,7 @@ impl Storage for Etcd3 {
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
         let compacted = self
             .cluster
-            .call(Repeat::Freely, WRITE_TIMEOUT, |member| {
+            .call(RetryPolicy::Repeatable, WRITE_TIMEOUT, |member| {
                 let mut kv = member.calls().kv;
                 async move { Ok(kv.compact(raw_revision(at), None).await?) }
             })
@@ -240,7 +240,7 @@ impl Storage for Etcd3 {
     async fn size_bytes(&self) -> Result<Option<u64>, StorageError> {
         let status = self
             .cluster
-            .call(Repeat::Freely, READ_TIMEOUT, |member| {
+            .call(RetryPolicy::Repeatable, READ_TIMEOUT, |member| {
                 let mut maintenance = member.calls().maintenance;
                 async move { Ok(maintenance.status().await?) }
             })

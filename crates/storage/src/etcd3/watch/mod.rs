@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Etcd3;
 use super::READ_TIMEOUT;
-use super::cluster::Repeat;
+use super::cluster::RetryPolicy;
 use super::failure::Failure;
 use super::keys::{Layout, raw_revision, revision};
 use super::member::Member;
@@ -78,7 +78,7 @@ impl Etcd3 {
         };
         let opened = self
             .cluster
-            .call(Repeat::Freely, OPEN_TIMEOUT, |member| {
+            .call(RetryPolicy::Repeatable, OPEN_TIMEOUT, |member| {
                 open(member, begin.clone(), options.clone())
             })
             .await;
@@ -136,7 +136,7 @@ impl Etcd3 {
         let key = self.layout.probe();
         let read = self
             .cluster
-            .call(Repeat::Freely, READ_TIMEOUT, |member| {
+            .call(RetryPolicy::Repeatable, READ_TIMEOUT, |member| {
                 let mut kv = member.calls().kv;
                 let (key, options) = (key.clone(), options.clone());
                 async move { Ok(kv.get(key, Some(options)).await?) }
@@ -173,7 +173,7 @@ impl Etcd3 {
         let key = self.layout.probe();
         let compacted = self
             .cluster
-            .call(Repeat::Freely, READ_TIMEOUT, |member| {
+            .call(RetryPolicy::Repeatable, READ_TIMEOUT, |member| {
                 let (key, options) = (key.clone(), options.clone());
                 async move {
                     let mut opened = open(member, key, options).await?;

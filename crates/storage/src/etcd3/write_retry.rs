@@ -31,7 +31,7 @@ use etcd_client::{
     Compare, CompareOp, EventType, PutOptions, Txn, TxnOp, TxnResponse, WatchOptions,
 };
 
-use super::cluster::Repeat;
+use super::cluster::RetryPolicy;
 use super::failure::Failure;
 use super::keys::raw_revision;
 use super::watch;
@@ -165,7 +165,7 @@ impl Etcd3 {
 
     async fn send(&self, write: &Write) -> Result<TxnResponse, Failure> {
         self.cluster
-            .call(Repeat::IfUnsent, WRITE_TIMEOUT, |member| {
+            .call(RetryPolicy::NonRepeatable, WRITE_TIMEOUT, |member| {
                 let mut kv = member.calls().kv;
                 let transaction = write.transaction();
                 async move { Ok(kv.txn(transaction).await?) }
@@ -194,7 +194,7 @@ impl Etcd3 {
     async fn first_change(&self, write: &Write) -> Result<PbEvent, Failure> {
         let options = WatchOptions::new().with_start_revision(write.expected.saturating_add(1));
         self.cluster
-            .call(Repeat::Freely, CHANGES_TIMEOUT, |member| {
+            .call(RetryPolicy::Repeatable, CHANGES_TIMEOUT, |member| {
                 let (key, options) = (write.key.clone(), options.clone());
                 async move {
                     let mut opened = watch::open(member, key, options).await?;
