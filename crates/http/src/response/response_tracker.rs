@@ -193,7 +193,7 @@ impl TrackedResponseGuard {
         }
     }
 
-    /// Returns a wait until the client has read nothing for `time`.
+    /// Returns a wait until the client has read nothing for `time`, give or take a second.
     pub(crate) fn until_unread_for(
         &self,
         time: Duration,
@@ -201,14 +201,16 @@ impl TrackedResponseGuard {
         let (tracker, response) = (Arc::clone(&self.tracker), Arc::clone(&self.response));
         async move {
             loop {
+                let now = tracker.measure_time();
                 let unread = match response.unread_since_ms.load(Ordering::Relaxed) {
                     NOT_BLOCKED => Duration::ZERO,
-                    since => Duration::from_millis(tracker.now_ms().saturating_sub(since)),
+                    since => Duration::from_millis(now.saturating_sub(since)),
                 };
                 let Some(rest) = time.checked_sub(unread).filter(|rest| !rest.is_zero()) else {
                     return;
                 };
-                tokio::time::sleep(rest).await;
+                // The next piece is produced at the time that was measured last.
+                tokio::time::sleep(rest.min(Duration::from_secs(1))).await;
             }
         }
     }
