@@ -224,7 +224,7 @@ pub(super) fn apply(input: &[u8]) {
             );
             let again = managed::apply(Some(&applied), &written, force, &context, &types);
             let again = again.expect("what was applied can be applied again");
-            // If nobody owns a field any more, because the last owners had none or were of versions that no longer exist, the
+            // If no manager owns a field any more, because the last owners had none or were of versions that no longer exist, the
             // second apply gives all fields to `before-first-apply`, as in kube-apiserver.
             if live.as_ref().is_none_or(|live| !has_managed_fields(live))
                 || has_managed_fields(&applied)

@@ -29,7 +29,7 @@ pub enum RequestFault {
     LoseResponse(Loss),
     /// The request is executed after the time.
     Delay(Duration),
-    /// The request is executed at once and answered after the time.
+    /// The request is executed immediately, and its response is sent after the time.
     DelayResponse(Duration),
 }
 

@@ -187,7 +187,7 @@ impl AsyncWrite for Stream {
             state.writer = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        // What is written at once is not split: a client whose connection broke between two events of one transaction would
+        // What is written in one call is not split: a client whose connection broke between two events of one transaction would
         // miss the second, because it resumes at their common version. Kubernetes has no such transactions.
         let arrival = pipe.arrival(&state);
         state

@@ -220,7 +220,7 @@ fn the_initial_state_is_as_new_as_requested() {
 
 /// It failed before it had shown anything, so it did not begin with the empty state of the first revision.
 #[test]
-fn a_watch_that_fails_at_once_has_no_initial_state() {
+fn a_watch_without_events_has_no_initial_state() {
     let error = EventKind::Error {
         code: 500,
         is_legal: true,
