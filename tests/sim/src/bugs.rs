@@ -18,8 +18,8 @@ pub struct KnownBug {
     pub link: &'static str,
     /// What a client sees.
     pub symptom: &'static str,
-    /// A seed that finds it and is clean without it; none if no seed is known yet, which is a weakness of the simulation.
-    pub seed: Option<u64>,
+    /// A seed that finds it and is clean without it.
+    pub seed: u64,
 }
 
 macro_rules! known {
@@ -36,35 +36,35 @@ macro_rules! known {
 
 /// All bugs.
 pub const KNOWN_BUGS: &[KnownBug] = known! {
-    EventWithoutPreviousValue, "event-without-previous-value", "https://github.com/kubernetes/kubernetes/issues/123072", Some(86),
+    EventWithoutPreviousValue, "event-without-previous-value", "https://github.com/kubernetes/kubernetes/issues/123072", 46,
         "Kubernetes: a change without its previous value in etcd is dropped";
-    WatchDuringRelist, "watch-during-relist", "https://github.com/kubernetes/kubernetes/pull/116172", Some(17),
+    WatchDuringRelist, "watch-during-relist", "https://github.com/kubernetes/kubernetes/pull/116172", 34,
         "Kubernetes: a watch that begins during a relist misses events";
-    EmptyHistoryOffByOne, "empty-history-off-by-one", "https://github.com/kubernetes/kubernetes/pull/49992", Some(2),
+    EmptyHistoryOffByOne, "empty-history-off-by-one", "https://github.com/kubernetes/kubernetes/pull/49992", 3,
         "Kubernetes: a watch from the revision before the first list misses an event";
-    EventsSentTwice, "events-sent-twice", "https://github.com/kubernetes/kubernetes/pull/73845", Some(8),
+    EventsSentTwice, "events-sent-twice", "https://github.com/kubernetes/kubernetes/pull/73845", 53,
         "Kubernetes: a watch goes back in time";
-    DeletionAtOldVersion, "deletion-at-old-version", "https://github.com/kubernetes/kubernetes/pull/58547", Some(1),
+    DeletionAtOldVersion, "deletion-at-old-version", "https://github.com/kubernetes/kubernetes/pull/58547", 1,
         "Kubernetes: a DELETED event has the version of the last update";
-    ProgressAheadOfEvents, "progress-ahead-of-events", "https://github.com/etcd-io/etcd/issues/15220", Some(8),
+    ProgressAheadOfEvents, "progress-ahead-of-events", "https://github.com/etcd-io/etcd/issues/15220", 2,
         "etcd: progress is reported before the events up to it";
-    SlowWatchSkipsEvents, "slow-watch-skips-events", "https://github.com/etcd-io/etcd/issues/17529", None,
+    SlowWatchSkipsEvents, "slow-watch-skips-events", "https://github.com/etcd-io/etcd/issues/17529", 524,
         "etcd: a slow watch skips events that were compacted";
-    DeletionLostByCompaction, "deletion-lost-by-compaction", "https://github.com/etcd-io/etcd/issues/18089", None,
+    DeletionLostByCompaction, "deletion-lost-by-compaction", "https://github.com/etcd-io/etcd/issues/18089", 119,
         "etcd: a watch from the compacted revision misses its deletions";
-    DeletionLostByRestart, "deletion-lost-by-restart", "https://github.com/etcd-io/etcd/issues/19179", None,
+    DeletionLostByRestart, "deletion-lost-by-restart", "https://github.com/etcd-io/etcd/issues/19179", 119,
         "etcd: a watch from the compacted revision misses its deletions after a restart";
-    ProgressBeforeStart, "progress-before-start", "https://github.com/etcd-io/etcd/issues/20221", None,
+    ProgressBeforeStart, "progress-before-start", "https://github.com/etcd-io/etcd/issues/20221", 160,
         "etcd: a watch from a future revision reports earlier progress";
-    AcknowledgedBeforeSync, "acknowledged-before-sync", "commit 3dfc06d0", Some(2),
+    AcknowledgedBeforeSync, "acknowledged-before-sync", "commit 3dfc06d0", 3,
         "embedded store: a power failure loses acknowledged writes";
-    RelistContinuesWatches, "relist-continues-watches", "commit 480d8d55", Some(4),
+    RelistContinuesWatches, "relist-continues-watches", "commit 480d8d55", 4,
         "watch cache: watches continue after a relist that follows lost history";
-    BookmarkAheadOfEvents, "bookmark-ahead-of-events", "commit 7cad8b64", None,
+    BookmarkAheadOfEvents, "bookmark-ahead-of-events", "commit 7cad8b64", 203,
         "watch cache: a bookmark precedes events of earlier versions";
-    ProbeAlreadySent, "probe-already-sent", "commit e2281cb7", None,
+    ProbeAlreadySent, "probe-already-sent", "commit e2281cb7", 775,
         "watch cache: a consistent read uses a revision from before it began";
-    RevisionCut, "revision-cut", "commit 44969959", Some(3),
+    RevisionCut, "revision-cut", "commit 44969959", 1,
         "watch cache: only the first event of a transaction is delivered";
 };
 

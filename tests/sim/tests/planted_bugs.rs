@@ -1,4 +1,4 @@
-//! The simulation finds each planted bug that has a recorded seed, with that seed, which is clean without the bug.
+//! The simulation finds each planted bug with its recorded seed, or another one, which is clean without the bug.
 
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,15 +30,11 @@ fn run(seed: u64, bug: Option<&str>) -> Option<String> {
 }
 
 /// The seeds that are searched if the recorded one no longer finds the bug: every change of the code changes all runs.
-const SEARCHED: std::ops::RangeInclusive<u64> = 1..=200;
+const SEARCHED: std::ops::RangeInclusive<u64> = 1..=1000;
 
 fn check(known: &KnownBug) {
     let KnownBug { name, seed, .. } = known;
-    let Some(recorded) = *seed else {
-        println!("{name}: NOT CHECKED, because no seed finds it yet");
-        return;
-    };
-    let mut seeds = std::iter::once(recorded).chain(SEARCHED);
+    let mut seeds = std::iter::once(*seed).chain(SEARCHED);
     let found = seeds.find(|seed| run(*seed, Some(name)).is_some() && run(*seed, None).is_none());
     assert!(found.is_some(), "no seed in {SEARCHED:?} finds {name}");
     println!("{name}: seed {found:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Parser;
 use watchet_simulation::real::{Programs, Row, Scenario, run_scenario};
 
-/// Makes real faults on real processes: three etcd members and two servers on this machine, under the load of writers, readers,
+/// Injects faults into real processes: three etcd members and two servers on this machine, under the load of writers, readers,
 /// watchers and informers. Checks what they observed, and prints a table.
 #[derive(Debug, Parser)]
 #[command(name = "faults")]
