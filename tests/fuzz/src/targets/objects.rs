@@ -11,9 +11,10 @@ use watchet_api::{
 use watchet_encryption::{EncryptedStorage, Encryption, EncryptionConfiguration};
 use watchet_http::fuzzing::{Protobuf, decode_patch};
 use watchet_metrics::Metrics;
+use watchet_protobuf::{Messages, StorageMediaType, TranscodingStorage};
 use watchet_schema::{KindType, Types};
 use watchet_storage::memory::Memory;
-use watchet_storage::{Expect, Outcome, Put, Storage, encryption_prefix};
+use watchet_storage::{Expect, Outcome, Put, Storage, StorageError, encryption_prefix};
 
 use super::parts;
 
@@ -175,11 +176,13 @@ fn is_plain(value: &Value, text: &[u8]) -> bool {
         && !text.contains(&b'\\')
 }
 
-/// A stored value under encryption at rest.
+/// A stored value, under encryption at rest and in protobuf.
 struct Stored {
     runtime: tokio::runtime::Runtime,
     raw: Arc<Memory>,
     encrypted: Arc<dyn Storage>,
+    /// Writes objects of built-in kinds as protobuf.
+    transcoding: Arc<dyn Storage>,
 }
 
 thread_local! {
@@ -209,16 +212,20 @@ impl Stored {
             .block_on(Encryption::new(configuration, "/registry", Metrics::new()))
             .expect("the configuration is valid");
         let encrypted = EncryptedStorage::new(encryption, "", "secrets", raw.clone());
+        let messages = Arc::new(Messages::new(PROTOBUF.0.clone()));
+        let media_type = StorageMediaType::Protobuf;
+        let transcoding = TranscodingStorage::new(messages, media_type, None, raw.clone());
         drop(entered);
         Self {
             runtime,
             raw,
             encrypted,
+            transcoding,
         }
     }
 
-    /// Stores `value`, and returns what is read through `encrypted`, if it can be read.
-    fn read(&self, value: &[u8]) -> Option<Bytes> {
+    /// Stores `value` through `to`, and returns what is read through `from`, if it can be read.
+    fn copy(&self, to: &dyn Storage, value: &[u8], from: &dyn Storage) -> Option<Bytes> {
         let key = StorageKey::new("/secrets/ns/name").expect("it is a key");
         self.runtime.block_on(async {
             let (current, _) = self.raw.get(&key).await.expect("memory can be read");
@@ -228,16 +235,35 @@ impl Stored {
                 expect: current.map_or(Expect::Absent, |current| Expect::At(current.mod_revision)),
                 ttl: None,
             };
-            let written = self.raw.put(put).await;
-            assert!(matches!(written, Ok(Outcome::Done(_))), "{written:?}");
-            let (read, _) = self.encrypted.get(&key).await.ok()?;
+            match to.put(put).await {
+                Ok(Outcome::Done(_)) => {}
+                // JSON that is no object of its kind cannot be encoded.
+                Err(StorageError::Failed(_)) => return None,
+                written => panic!("memory can be written: {written:?}"),
+            }
+            let (read, _) = from.get(&key).await.ok()?;
             Some(read.expect("it was written").value)
         })
     }
+
+    fn decrypted(&self, value: &[u8]) -> Option<Bytes> {
+        self.copy(&*self.raw, value, &*self.encrypted)
+    }
+
+    /// Returns the JSON of a stored value; none if it cannot be decoded.
+    fn decoded(&self, value: &[u8]) -> Option<Bytes> {
+        let json = self.copy(&*self.raw, value, &*self.transcoding)?;
+        json.starts_with(b"{").then_some(json)
+    }
+
+    /// Stores JSON as protobuf, and returns what is read again.
+    fn encoded_and_decoded(&self, json: &[u8]) -> Option<Bytes> {
+        self.copy(&*self.transcoding, json, &*self.transcoding)
+    }
 }
 
-/// A stored value is an object or an error, and one that cannot be decrypted is not changed. The first part of an input is a
-/// key.
+/// A stored value is an object or an error, and one that cannot be decrypted is not changed. What a value in protobuf is decoded to
+/// is stored and read again as the same. The first part of an input is a key.
 pub(super) fn etcd_values(input: &[u8]) {
     let [key, value] = parts(input);
     if let Ok(text) = str::from_utf8(key)
@@ -261,7 +287,16 @@ pub(super) fn etcd_values(input: &[u8]) {
     if value.is_empty() || value.len() > 64 << 10 {
         return;
     }
-    let read = STORED.with(|stored| stored.read(value));
+    let json = STORED.with(|stored| stored.decoded(value));
+    if let Some(json) = json.filter(|_| value.starts_with(b"k8s\0")) {
+        drop(object(&json));
+        let written = |json: &[u8]| STORED.with(|stored| stored.encoded_and_decoded(json));
+        // In Go too, null in a map of bytes is decoded as no bytes, so only the second round changes nothing.
+        if let Some(first) = written(&json) {
+            assert_eq!(written(&first), Some(first), "{json:?}");
+        }
+    }
+    let read = STORED.with(|stored| stored.decrypted(value));
     if let Some(read) = read {
         // No value of a corpus is encrypted with these keys.
         assert_eq!(
