@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Client;
 use super::connection::Response;
-use super::object::{APPS, Document, NAMES, PATH, PREFIX, key};
+use super::object::{APPS, Document, NAMES, PATH, PREFIX, TRANSACTION_NAMES, key};
 use crate::check::{EventKind, ReadVersion, Selector, WatchEvent, WatchLog, WatchStart};
 
 /// The annotation of the bookmark that ends initial events.
@@ -72,6 +72,9 @@ struct Watcher {
     selector: Selector,
     parameters: String,
     position: Position,
+    /// The position before the revision of the last event, if that is of a transaction, whose other events may not have arrived. A
+    /// client that resumed after it would miss them; no Kubernetes server writes several objects in one revision.
+    before_transaction: Option<Position>,
     /// The identity of the watch that the next one resumes.
     resumes: Option<u64>,
     is_slow: bool,
@@ -111,6 +114,7 @@ pub(crate) async fn watch(client: Client, mut random: fastrand::Rng, watching: W
         selector,
         parameters,
         position: Position::Start,
+        before_transaction: None,
         resumes: None,
         is_slow,
         watching,
@@ -220,12 +224,19 @@ impl Watcher {
             if self.is_slow && !self.client.recorder.is_ending() && self.random.u8(..4) == 0 {
                 sleep(Duration::from_millis(self.random.u64(..SLOW_MS))).await;
             }
-            let Ok(Some(Ok(frame))) = timeout(until, body.frame()).await else {
-                if !is_complete {
-                    // Initial events without their end are no position.
-                    self.begin_again();
+            let frame = match timeout(until, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                end => {
+                    let is_broken = !matches!(end, Ok(None));
+                    if let Some(before) = self.before_transaction.take().filter(|_| is_broken) {
+                        self.position = before;
+                    }
+                    if !is_complete {
+                        // Initial events without their end are no position.
+                        self.begin_again();
+                    }
+                    return;
                 }
-                return;
             };
             if let Ok(data) = frame.into_data() {
                 buffer.extend_from_slice(&data);
@@ -262,6 +273,9 @@ impl Watcher {
         };
         let recorder = &self.client.recorder;
         let revision = kind.revision();
+        let is_of_transaction = kind
+            .object()
+            .is_some_and(|object| TRANSACTION_NAMES.iter().any(|name| object.key == key(name)));
         let time = recorder.now();
         recorder.change_watch(id, |log| log.events.push(WatchEvent { time, kind }));
         let Some(revision) = revision else {
@@ -277,6 +291,10 @@ impl Watcher {
         // A bookmark is the first version after initial events that can be resumed.
         let is_complete = is_complete || is_bookmark;
         if is_complete {
+            let is_same = matches!(self.position, Position::At(at) if at == revision);
+            if !is_same {
+                self.before_transaction = Some(self.position).filter(|_| is_of_transaction);
+            }
             self.position = Position::At(revision);
             self.watching.reached.store(revision, Ordering::Relaxed);
         }
