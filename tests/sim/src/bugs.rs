@@ -50,9 +50,9 @@ pub const KNOWN_BUGS: &[KnownBug] = known! {
         "etcd: progress is reported before the events up to it";
     SlowWatchSkipsEvents, "slow-watch-skips-events", "https://github.com/etcd-io/etcd/issues/17529", 524,
         "etcd: a slow watch skips events that were compacted";
-    DeletionLostByCompaction, "deletion-lost-by-compaction", "https://github.com/etcd-io/etcd/issues/18089", 119,
+    DeletionLostByCompaction, "deletion-lost-by-compaction", "https://github.com/etcd-io/etcd/issues/18089", 137,
         "etcd: a watch from the compacted revision misses its deletions";
-    DeletionLostByRestart, "deletion-lost-by-restart", "https://github.com/etcd-io/etcd/issues/19179", 119,
+    DeletionLostByRestart, "deletion-lost-by-restart", "https://github.com/etcd-io/etcd/issues/19179", 258,
         "etcd: a watch from the compacted revision misses its deletions after a restart";
     ProgressBeforeStart, "progress-before-start", "https://github.com/etcd-io/etcd/issues/20221", 160,
         "etcd: a watch from a future revision reports earlier progress";
