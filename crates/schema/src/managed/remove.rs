@@ -32,13 +32,13 @@ fn at(value: &mut Value, fields: &FieldSet, ty: Type) -> Result<bool, Malformed>
         (Atom::List(list), Value::Array(items)) => {
             let mut wrong = None;
             items.retain_mut(|item| {
-                let left = list
-                    .element(item)
-                    .and_then(|element| match fields.get(&element) {
-                        None => Ok(true),
-                        Some(node) if node.member => Ok(false),
-                        Some(node) => at(item, &node.below, list.item),
-                    });
+                let left =
+                    list.stored_element(item)
+                        .and_then(|element| match fields.get(&element) {
+                            None => Ok(true),
+                            Some(node) if node.member => Ok(false),
+                            Some(node) => at(item, &node.below, list.item),
+                        });
                 left.unwrap_or_else(|error| {
                     wrong = Some(error);
                     true

@@ -2,12 +2,19 @@
 //! have parts, and the path element of each part.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
 use crate::{Fields, ListKind, Quantity, Scalar, Shape, TypeRef};
 
 use super::path_element::{Malformed, PathElement, canonical};
+
+/// The zero value of texts.
+static EMPTY_TEXT: Value = Value::String(String::new());
+
+/// The zero value of numbers.
+static ZERO: LazyLock<Value> = LazyLock::new(|| 0.into());
 
 /// A type: the schema's, or deduced from a value if there is no schema.
 #[derive(Debug, Clone, Copy)]
@@ -181,20 +188,51 @@ impl<'a> Items<'a> {
         Ok(PathElement::key(keys.into_iter()))
     }
 
-    fn default(self, key: &str) -> Option<&'a Value> {
+    /// As [`Self::element`], for an item of a stored object, which may be null or lack a key. Kube-apiserver has the zero
+    /// value there, because it has decoded the object to its Go type.
+    pub(super) fn stored_element(self, item: &Value) -> Result<PathElement, Malformed> {
+        let empty = Map::new();
+        let item = match item {
+            Value::Null if self.keys.is_empty() => return Ok(PathElement::value(&EMPTY_TEXT)),
+            Value::Null => &empty,
+            Value::Object(item) if !self.keys.is_empty() => item,
+            _ => return self.element(item),
+        };
+        let value = |key: &str| {
+            let value = item.get(key).or_else(|| self.default(key));
+            value.unwrap_or_else(|| self.zero(key))
+        };
+        let keys = self.keys.iter().map(|key| (&**key, value(key)));
+        let mut keys: Vec<(&str, &Value)> = keys.collect();
+        keys.sort_unstable_by_key(|(name, _)| *name);
+        Ok(PathElement::key(keys.into_iter()))
+    }
+
+    fn key_type(self, key: &str) -> Option<TypeRef<'a>> {
         let Type::Schema(item) = self.item else {
             return None;
         };
         match item.shape() {
-            Shape::Object { fields, .. } => fields.get(key)?.default(),
+            Shape::Object { fields, .. } => fields.get(key),
             _ => None,
+        }
+    }
+
+    fn default(self, key: &str) -> Option<&'a Value> {
+        self.key_type(key)?.default()
+    }
+
+    fn zero(self, key: &str) -> &'static Value {
+        match self.key_type(key).map(TypeRef::shape) {
+            Some(Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Number)) => &ZERO,
+            _ => &EMPTY_TEXT,
         }
     }
 
     /// Returns the items by path element, in order of first occurrence.
     ///
     /// # Errors
-    /// As [`Self::element`].
+    /// As [`Self::stored_element`].
     pub(super) fn index(self, items: &[Value]) -> Result<Index<'_>, Malformed> {
         let mut index = Index {
             order: Vec::with_capacity(items.len()),
@@ -203,7 +241,7 @@ impl<'a> Items<'a> {
         };
         for (at, item) in items.iter().enumerate() {
             let element = self
-                .element(item)
+                .stored_element(item)
                 .map_err(|Malformed(why)| Malformed(format!("element {at}: {why}")))?;
             let next = index.items.len();
             let place = *index.places.entry(element.clone()).or_insert(next);

@@ -189,6 +189,11 @@ pub(super) fn quantities(input: &[u8]) {
         return;
     };
     let canonical = quantity.to_string();
+    let exponent = canonical.split_once('e').map(|(_, exponent)| exponent);
+    if exponent.is_some_and(|exponent| exponent.parse::<i32>().is_err()) {
+        // It has 32 bits when it is parsed, as in kube-apiserver.
+        return;
+    }
     let again = Quantity::parse(&canonical).expect("what was printed can be parsed");
     assert!(again == quantity, "{one:?} is printed as {canonical:?}");
     assert_eq!(again.to_string(), canonical, "{one:?}");
@@ -280,7 +285,9 @@ fn path_of(request: &ResourceRequest) -> String {
     if request.is_watch_path {
         segments.push("watch");
     }
-    let is_namespace = request.group.is_empty() && request.resource == "namespaces";
+    let is_namespace = request.group.is_empty()
+        && request.resource == "namespaces"
+        && request.name == request.namespace;
     match &request.namespace {
         Some(namespace) if !is_namespace => segments.extend(["namespaces", namespace]),
         _ => {}

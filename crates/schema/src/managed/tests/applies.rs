@@ -220,6 +220,22 @@ fn configuration_must_match_its_type() {
     assert!(error_text(refused).contains("(/x; /v1, Kind=Secret): .data.x: expected string"));
 }
 
+/// Kube-apiserver decodes such items to zero values. An apply to the node was answered by 500.
+#[test]
+fn stored_items_that_are_null_or_lack_their_key_are_items_with_zero_values() {
+    for conditions in [
+        json!([null]),
+        json!([{"status": "True"}]),
+        json!([null, {}]),
+    ] {
+        let mut node = TestObject::of("v1", "Node");
+        let status = json!({"status": {"conditions": conditions}});
+        node.update("kubelet", status.clone());
+        node.apply("a", json!({"spec": {"unschedulable": true}}));
+        assert_eq!(node.body()["status"], status["status"]);
+    }
+}
+
 #[test]
 fn applier_has_one_entry_for_all_versions() {
     let spec = json!({"type": "object", "properties": {

@@ -255,8 +255,21 @@ fn incomparable_list_leaves_entries_unchanged() {
     let pod = |containers: Value| json!({"spec": {"containers": containers}});
     object.update("a", pod(json!([{"name": "c"}])));
     let before = object.managers();
-    object.update("b", pod(json!([{"image": "i"}])));
+    object.update("b", pod(json!([1])));
     assert_eq!(object.managers(), before);
+}
+
+/// Kube-apiserver decodes the container to one whose name is empty.
+#[test]
+fn item_without_its_key_has_an_empty_one() {
+    let mut object = TestObject::of("v1", "Pod");
+    let pod = |containers: Value| json!({"spec": {"containers": containers}});
+    object.update("a", pod(json!([{"name": "c"}])));
+    object.update("b", pod(json!([{"image": "i"}])));
+    assert_eq!(
+        object.managers(),
+        ["b Update: .spec.containers[name=\"\"] .spec.containers[name=\"\"].image"]
+    );
 }
 
 /// Each entry of a body was compared with all before it, and the fields of the oldest were copied for each merged entry:

@@ -91,7 +91,7 @@ pub(in super::super) fn rename_all(renames: &[Rename]) -> io::Result<()> {
 }
 
 /// Returns true if a restore of `target` was interrupted after the store in `target` was renamed, so that
-/// [`finish_interrupted`] creates `target`.
+/// `finish_interrupted` creates `target`.
 pub fn is_restore_interrupted(target: &Path) -> bool {
     sibling(target, COMPLETE).is_dir() && !has_store(target).unwrap_or(true)
 }
