@@ -28,11 +28,15 @@ pub(in super::super) fn restoring_directory(target: &Path) -> PathBuf {
     sibling(target, RESTORING)
 }
 
-/// Returns the name that the store in `target` gets when it is replaced now.
+/// Returns the name that the store in `target` gets when it is replaced now: one that does not exist.
 pub(super) fn replaced_directory(target: &Path) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = now.map_or(0, |now| now.as_secs());
-    sibling(target, &format!("replaced.{seconds}"))
+    let names = std::iter::once(format!("replaced.{seconds}"))
+        .chain((2_u64..).map(|number| format!("replaced.{seconds}.{number}")));
+    let mut free = names.map(|name| sibling(target, &name));
+    free.find(|path| !path.exists())
+        .expect("there are names without end")
 }
 
 fn sibling(target: &Path, suffix: &str) -> PathBuf {
@@ -124,6 +128,21 @@ pub(in super::super) fn finish_interrupted(target: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two restores within a second failed with "Directory not empty".
+    #[test]
+    fn the_name_of_a_replaced_store_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("store");
+        let names: std::collections::BTreeSet<PathBuf> = (0..20)
+            .map(|_| {
+                let replaced = replaced_directory(&store);
+                fs::create_dir(&replaced).unwrap();
+                replaced
+            })
+            .collect();
+        assert_eq!(names.len(), 20);
+    }
 
     /// The store was moved away, and was not moved back when the new one could not get its name.
     #[test]
