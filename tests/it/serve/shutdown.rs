@@ -224,17 +224,23 @@ async fn a_signal_ends_the_server_while_etcd_does_not_respond() {
     assert!(ended.expect("its own child").success());
 }
 
-/// The body of a watch ended only when the client read it. One client that did not read delayed every shutdown by the
-/// whole grace period, and its watch outlived its timeout.
-#[tokio::test]
-async fn watches_that_no_client_reads_are_closed() {
-    let mut server = Server::start(&ENDLESS_GRACE).await;
+/// Returns a server whose config maps are more than the buffers of a connection hold, and the connection that created them.
+async fn server_with_20_mb() -> (Server, Wire) {
+    let server = Server::start(&ENDLESS_GRACE).await;
     let mut wire = server.plain(Protocol::Http1).await;
     let padding = "x".repeat(200_000);
     for n in 0..100 {
         let body = json!({"metadata": {"name": format!("m{n}")}, "data": {"p": padding}});
         assert_eq!(wire.post(CONFIG_MAPS, &body).await.status, 201);
     }
+    (server, wire)
+}
+
+/// The body of a watch ended only when the client read it. One client that did not read delayed every shutdown by the
+/// whole grace period, and its watch outlived its timeout.
+#[tokio::test]
+async fn watches_that_no_client_reads_are_closed() {
+    let (mut server, mut wire) = server_with_20_mb().await;
     let mut stuck = Vec::new();
     for protocol in PROTOCOLS {
         for timeout in ["", "&timeoutSeconds=1"] {
@@ -304,13 +310,7 @@ async fn half_requests_do_not_delay_shutdown() {
 /// A client that reads steadily, but slowly, delayed the shutdown for as long as it read.
 #[tokio::test]
 async fn slow_readers_do_not_delay_shutdown() {
-    let mut server = Server::start(&ENDLESS_GRACE).await;
-    let mut wire = server.plain(Protocol::Http1).await;
-    let padding = "x".repeat(200_000);
-    for n in 0..100 {
-        let body = json!({"metadata": {"name": format!("m{n}")}, "data": {"p": padding}});
-        assert_eq!(wire.post(CONFIG_MAPS, &body).await.status, 201);
-    }
+    let (mut server, wire) = server_with_20_mb().await;
     let mut readers = Vec::new();
     for query in ["", "?watch=true&resourceVersion=0"] {
         let mut stream = TcpStream::connect(server.insecure())

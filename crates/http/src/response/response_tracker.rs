@@ -38,7 +38,8 @@ const NOT_BLOCKED: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct ResponseTracker {
     created: Instant,
-    /// The time since then in milliseconds, when it was measured last: a clock that costs a piece little.
+    /// The time of the last [`Self::measure_time`], in milliseconds after `created`. Reading the clock for each piece would cost
+    /// more than the rest of the tracking.
     now_ms: AtomicU64,
     open: Mutex<Open>,
 }
@@ -52,7 +53,7 @@ struct Open {
 /// A response in progress.
 #[derive(Debug)]
 struct TrackedResponse {
-    /// When the last piece was produced, in milliseconds after the creation of the set, while the connection has not asked for
+    /// When the last piece was produced, in milliseconds after the creation of the tracker, while the connection has not asked for
     /// more; or [`NOT_BLOCKED`].
     unread_since_ms: AtomicU64,
     /// The size of that piece.
@@ -64,7 +65,7 @@ struct TrackedResponse {
 /// The responses that were aborted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AbortedResponses {
-    /// How many.
+    /// The number of responses.
     pub count: usize,
     /// The estimate of their memory in bytes.
     pub bytes: usize,
@@ -135,7 +136,8 @@ impl ResponseTracker {
         aborted
     }
 
-    /// Measures the time since the creation in milliseconds. The times of unread pieces are as exact as the interval of the calls.
+    /// Measures and returns the time since the creation, in milliseconds. Unread pieces get the time of the last call, so their age is
+    /// exact to the interval of the calls.
     pub fn measure_time(&self) -> u64 {
         let elapsed = self.created.elapsed().as_millis();
         let now = u64::try_from(elapsed).unwrap_or(NOT_BLOCKED - 1);

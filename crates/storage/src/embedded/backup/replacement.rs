@@ -36,7 +36,7 @@ pub(super) fn replaced_directory(target: &Path) -> PathBuf {
         .chain((2_u64..).map(|number| format!("replaced.{seconds}.{number}")));
     let mut free = names.map(|name| sibling(target, &name));
     free.find(|path| !path.exists())
-        .expect("there are names without end")
+        .expect("the numbers have no end")
 }
 
 fn sibling(target: &Path, suffix: &str) -> PathBuf {

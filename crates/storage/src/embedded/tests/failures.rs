@@ -3,20 +3,6 @@
 use super::disk::{DATA, DATA_DURING_LOG_SYNC, Disk, FULL, LOG_SYNC, LOG_TORN, NONE};
 use super::*;
 
-/// Returns the keys of the store.
-async fn keys(store: &Embedded) -> Vec<String> {
-    let request = ListRequest {
-        prefix: key("/pods/"),
-        start: String::new(),
-        at: None,
-        limit: 0,
-        count: false,
-    };
-    let page = store.list(request).await.unwrap();
-    let keys = page.items.iter().map(|item| item.key.as_str().to_owned());
-    keys.collect()
-}
-
 #[tokio::test]
 async fn a_failing_disk_acknowledges_nothing() {
     for fault in [FULL, LOG_SYNC, LOG_TORN] {

@@ -246,3 +246,17 @@ async fn history_of_few_large_objects_is_scanned() {
     });
     assert_eq!(found.unwrap(), (false, Some(2)));
 }
+
+/// Returns the keys of the pods in the store.
+async fn keys(store: &Embedded) -> Vec<String> {
+    let request = ListRequest {
+        prefix: key("/pods/"),
+        start: String::new(),
+        at: None,
+        limit: 0,
+        count: false,
+    };
+    let page = store.list(request).await.unwrap();
+    let keys = page.items.iter().map(|item| item.key.as_str().to_owned());
+    keys.collect()
+}

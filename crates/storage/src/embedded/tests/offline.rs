@@ -141,11 +141,9 @@ async fn a_backup_of_a_running_store_is_the_state_of_one_revision() {
     assert_eq!(after, listed.revision.next());
 }
 
-/// Backups have parts, of which each is read on its own.
-#[tokio::test]
-async fn a_large_backup_has_several_parts() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = open(&directory.path().join("store"));
+/// Returns a store of 40 objects of 100 KB, more than a part of a backup.
+async fn large_store(directory: &std::path::Path) -> Arc<Embedded> {
+    let store = open(directory);
     for number in 0..40 {
         put_value(
             &store,
@@ -155,6 +153,14 @@ async fn a_large_backup_has_several_parts() {
         )
         .await;
     }
+    store
+}
+
+/// Backups have parts, of which each is read on its own.
+#[tokio::test]
+async fn a_large_backup_has_several_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = large_store(&directory.path().join("store")).await;
     let parts: Vec<_> = store.clone().backup().unwrap().collect().await;
     assert!(parts.len() > 3, "{}", parts.len());
     let file = directory.path().join("backup");
@@ -165,16 +171,7 @@ async fn a_large_backup_has_several_parts() {
 #[tokio::test]
 async fn a_backup_fails_if_its_revision_is_compacted() {
     let directory = tempfile::tempdir().unwrap();
-    let store = open(&directory.path().join("store"));
-    for number in 0..40 {
-        put_value(
-            &store,
-            &format!("/pods/ns/{number:02}"),
-            vec![number; 100_000],
-            None,
-        )
-        .await;
-    }
+    let store = large_store(&directory.path().join("store")).await;
     let mut parts = store.clone().backup().unwrap();
     parts.next().await.unwrap().unwrap();
     put_value(&store, "/pods/ns/00", b"later".to_vec(), None).await;

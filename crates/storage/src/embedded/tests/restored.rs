@@ -49,19 +49,6 @@ pub(super) fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-async fn keys(store: &Embedded) -> Vec<String> {
-    let request = ListRequest {
-        prefix: key("/pods/"),
-        start: String::new(),
-        at: None,
-        limit: 0,
-        count: false,
-    };
-    let page = store.list(request).await.unwrap();
-    let names = page.items.iter().map(|item| item.key.as_str().to_owned());
-    names.collect()
-}
-
 /// Asserts that a watch from any revision up to `last` is refused as compacted, and that the store goes on.
 async fn assert_history_is_gone(store: &Embedded, last: ResourceVersion) {
     let now = store.current_revision().await.unwrap();
