@@ -243,7 +243,8 @@ impl Decide for Store {
 async fn object_that_nests_too_deeply_to_be_read_is_not_stored() {
     let fixture = fixture().await;
     let location = ObjectLocation::of(&fixture.target("configmaps/deep")).unwrap();
-    for (depth, expect) in [(126, true), (127, false), (5000, false)] {
+    // A much deeper value could overflow the stack when it is copied and dropped in a build without optimization.
+    for (depth, expect) in [(126, true), (127, false), (500, false)] {
         // `json!` would copy `inner` at each level.
         let nest = |inner| Value::Object([("d".to_owned(), inner)].into_iter().collect());
         let data = (0..depth).fold(json!("x"), |inner, _| nest(inner));
