@@ -104,6 +104,21 @@ async fn deleting_a_watcher_ends_its_watch_only() {
     assert_eq!(event["object"]["metadata"]["name"], "later");
     let again = kubectl.run_failing(&["delete", "watcher", name]).await;
     assert!(again.contains("not found"), "{again}");
+    let log = server.log();
+    let mut lines = log.lines();
+    let ends = lines.find(|line| line.contains("watch ended"));
+    let ends = ends.expect("the end is logged");
+    for part in [
+        "reason=\"deleted\"",
+        "resource=\"configmaps\"",
+        "position=",
+        "sent=",
+    ] {
+        assert!(ends.contains(part), "{ends}");
+    }
+    let metrics = wire.get("/metrics").await.text();
+    let counted = r#"watchet_watch_ends_total{group="",version="v1",resource="configmaps",reason="deleted"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
 }
 
 /// A client that does not read is shown as parked, with what it has yet to read, while it does not read.
@@ -139,6 +154,9 @@ async fn a_stalled_client_is_parked_until_it_reads() {
     assert!(since <= jiff::Timestamp::now(), "{since}");
     let cache = wire.get(&format!("{CACHES}/configmaps")).await.json();
     assert_eq!(cache["status"]["parkedWatchers"], 1, "{cache}");
+    let metrics = wire.get("/metrics").await.text();
+    let gauge = r#"watchet_parked_watchers{group="",resource="configmaps"}"#;
+    assert!(metrics.contains(&format!("{gauge} 1\n")), "{metrics}");
     for number in 0..written {
         let event = watch.next().await.expect("nothing is lost");
         assert_eq!(event["object"]["metadata"]["name"], format!("m{number}"));
@@ -154,6 +172,8 @@ async fn a_stalled_client_is_parked_until_it_reads() {
     };
     let (event, ()) = tokio::join!(next, live);
     assert_eq!(event.unwrap()["object"]["metadata"]["name"], "last");
+    let metrics = wire.get("/metrics").await.text();
+    assert!(metrics.contains(&format!("{gauge} 0\n")), "{metrics}");
 }
 
 /// A watch of the watchers receives each watch that begins and ends.

@@ -375,7 +375,6 @@ impl CacheWatcher {
         match membership.inbox.poll_take(cx.waker()) {
             Poll::Ready(TakeResult::Batches(batches)) => Poll::Ready(self.receive(batches)),
             Poll::Ready(TakeResult::Parked) => {
-                self.context.metrics.parked_watchers.inc();
                 tracing::debug!(position = %self.position, "watch parked, reading from history");
                 self.phase = Phase::CatchUp;
                 Poll::Ready(Vec::new())

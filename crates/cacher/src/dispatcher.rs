@@ -120,7 +120,7 @@ impl Dispatcher {
     /// Joins the live watchers: the inbox receives every matching event that is dispatched from now
     /// on. Read a snapshot afterwards: it contains all events that were dispatched before.
     pub(super) fn join(self: &Arc<Self>, predicate: &Arc<SelectionPredicate>) -> Membership {
-        let inbox = Arc::new(Inbox::new(self.inbox_events_max));
+        let inbox = Arc::new(Inbox::new(self.inbox_events_max, self.metrics.clone()));
         let mut index = self.index.lock();
         let member = index.new_id();
         let group = index.group(predicate, || self.route(predicate));

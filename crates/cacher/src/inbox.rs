@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use super::event::EventTimes;
 use super::watch_monitor::WatchLag;
 use watchet_api::WatchEvent;
+use watchet_metrics::{GaugeGuard, ResourceMetrics};
 
 /// Matching events of a group, in order; its inboxes share them.
 #[derive(Debug)]
@@ -54,6 +55,7 @@ pub(super) const INBOX_BYTES_MAX: usize = 4 << 20;
 pub(super) struct Inbox {
     events_max: usize,
     inner: Mutex<Inner>,
+    metrics: Arc<ResourceMetrics>,
     /// True if a relist does not park the inbox.
     #[cfg(feature = "planted-bugs")]
     stays_live: std::sync::atomic::AtomicBool,
@@ -64,9 +66,20 @@ struct Inner {
     batches: VecDeque<Arc<EventBatch>>,
     events: usize,
     bytes: usize,
-    parked: bool,
+    /// Counts the watcher as parked.
+    parked: Option<GaugeGuard>,
     /// The waker of the watcher while it waits.
     waker: Option<Waker>,
+}
+
+impl Inner {
+    fn park(&mut self, metrics: &ResourceMetrics) {
+        if self.parked.is_none() {
+            metrics.times_parked.inc();
+            self.parked = Some(metrics.parked_watchers.hold());
+        }
+        self.batches = VecDeque::new();
+    }
 }
 
 /// The result of an offer.
@@ -97,10 +110,11 @@ pub(super) enum TakeResult {
 
 impl Inbox {
     /// Returns an empty inbox for up to `events_max` events.
-    pub(super) fn new(events_max: usize) -> Self {
+    pub(super) fn new(events_max: usize, metrics: Arc<ResourceMetrics>) -> Self {
         Self {
             events_max,
             inner: Mutex::default(),
+            metrics,
             #[cfg(feature = "planted-bugs")]
             stays_live: Default::default(),
         }
@@ -113,15 +127,14 @@ impl Inbox {
         to_wake: &mut VecDeque<Waker>,
     ) -> OfferResult {
         let mut inner = self.inner.lock();
-        if inner.parked {
+        if inner.parked.is_some() {
             return OfferResult::Parked;
         }
         to_wake.extend(inner.waker.take());
         let events = inner.events + batch.events.len();
         let bytes = inner.bytes + batch.bytes;
         if events > self.events_max || bytes > INBOX_BYTES_MAX {
-            inner.parked = true;
-            inner.batches = VecDeque::new();
+            inner.park(&self.metrics);
             return OfferResult::Parked;
         }
         (inner.events, inner.bytes) = (events, bytes);
@@ -133,8 +146,7 @@ impl Inbox {
     pub(super) fn park(&self) {
         let waker = {
             let mut inner = self.inner.lock();
-            inner.parked = true;
-            inner.batches = VecDeque::new();
+            inner.park(&self.metrics);
             inner.waker.take()
         };
         if let Some(waker) = waker {
@@ -156,7 +168,7 @@ impl Inbox {
 
     pub(super) fn poll_take(&self, waker: &Waker) -> Poll<TakeResult> {
         let mut inner = self.inner.lock();
-        if inner.parked {
+        if inner.parked.is_some() {
             return Poll::Ready(TakeResult::Parked);
         }
         if inner.batches.is_empty() {
@@ -170,7 +182,7 @@ impl Inbox {
     /// Returns what the watcher has not read yet.
     pub(super) fn queued(&self) -> QueuedEvents {
         let inner = self.inner.lock();
-        if inner.parked {
+        if inner.parked.is_some() {
             return QueuedEvents::Parked;
         }
         QueuedEvents::Live(WatchLag {
@@ -183,7 +195,7 @@ impl Inbox {
     /// Returns true if everything offered was read.
     pub(super) fn is_drained(&self) -> bool {
         let inner = self.inner.lock();
-        !inner.parked && inner.batches.is_empty()
+        inner.parked.is_none() && inner.batches.is_empty()
     }
 }
 
@@ -191,6 +203,7 @@ impl Inbox {
 mod tests {
     use super::*;
     use watchet_api::{ColumnSet, EventType, Object, ObjectKey, ResourceVersion};
+    use watchet_metrics::Metrics;
 
     fn batch(events: usize, event_bytes: usize) -> Arc<EventBatch> {
         let stored = format!(r#"{{"metadata":{{}},"x":"{}"}}"#, "x".repeat(event_bytes));
@@ -209,7 +222,8 @@ mod tests {
 
     /// Asserts the number of batches that fit, twice: reading an inbox restores its full capacity.
     fn check(batch: &Arc<EventBatch>, expected: usize) {
-        let inbox = Inbox::new(1024);
+        let metrics = Metrics::new().resource("", "pods");
+        let inbox = Inbox::new(1024, metrics.clone());
         let waker = Waker::noop();
         let offer = || inbox.offer(batch, &mut VecDeque::new());
         for _ in 0..expected {
@@ -227,11 +241,15 @@ mod tests {
         assert_eq!(offer(), OfferResult::Parked);
         assert_eq!(offer(), OfferResult::Parked);
         assert!(!inbox.is_drained(), "parked is not drained");
+        assert_eq!(metrics.parked_watchers.get(), 1);
+        assert_eq!(metrics.times_parked.get(), 1, "counted once");
         assert_eq!(inbox.queued(), QueuedEvents::Parked);
         assert!(matches!(
             inbox.poll_take(waker),
             Poll::Ready(TakeResult::Parked)
         ));
+        drop(inbox);
+        assert_eq!(metrics.parked_watchers.get(), 0);
     }
 
     #[test]

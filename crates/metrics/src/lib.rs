@@ -43,7 +43,9 @@ pub use flow_control::{FlowControlMetrics, FlowMetrics, FlowRejection, LevelSeat
 pub use kms::{KmsKey, KmsMetrics, KmsOperation};
 pub use log_interval::LogInterval;
 pub use memory::MemorySample;
-pub use request::{HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchMetrics};
+pub use request::{
+    HttpMetrics, RequestLabels, RequestMetrics, RequestScope, WatchEnd, WatchMetrics,
+};
 pub use resource::{
     CacheState, CacheStats, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
 };

@@ -120,9 +120,67 @@ impl RequestMetrics {
 pub struct WatchMetrics {
     frame_bytes: Histogram,
     initial_seconds: [Histogram; RequestScope::ALL.len()],
+    ends: [Counter; WatchEnd::ALL.len()],
+}
+
+/// Why a watch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchEnd {
+    /// Its time was over: the one that the client asked for, or the server's maximum.
+    Timeout,
+    /// The client closed it or the connection.
+    Client,
+    /// Its object of the resource `watchers` was deleted.
+    Deleted,
+    /// The history no longer had its next event: 410.
+    Expired,
+    /// Its client lost access: 401 or 403.
+    Access,
+    /// Its client did not read while memory was scarce.
+    Aborted,
+    /// The server stopped.
+    Shutdown,
+    /// The definition of the resource changed.
+    Definition,
+    /// The events could not be sent, for example because a stored object cannot be decoded.
+    Error,
+}
+
+impl WatchEnd {
+    const ALL: [Self; 9] = [
+        Self::Timeout,
+        Self::Client,
+        Self::Deleted,
+        Self::Expired,
+        Self::Access,
+        Self::Aborted,
+        Self::Shutdown,
+        Self::Definition,
+        Self::Error,
+    ];
+
+    /// Returns the value of the label `reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Client => "client",
+            Self::Deleted => "deleted",
+            Self::Expired => "expired",
+            Self::Access => "access",
+            Self::Aborted => "aborted",
+            Self::Shutdown => "shutdown",
+            Self::Definition => "definition",
+            Self::Error => "error",
+        }
+    }
 }
 
 impl WatchMetrics {
+    /// Counts a watch that ended.
+    pub fn ended(&self, end: WatchEnd) {
+        self.ends[end as usize].inc();
+    }
+
     /// Counts a frame of this size.
     pub fn sent(&self, bytes: usize) {
         self.frame_bytes.observe(bytes as f64);
@@ -187,6 +245,7 @@ impl HttpMetrics {
         let none = || WatchMetrics {
             frame_bytes: Histogram::new(FRAME_BYTES),
             initial_seconds: RequestScope::ALL.map(|_| Histogram::new(WATCH_LIST_SECONDS)),
+            ends: Default::default(),
         };
         let labels = (group.to_owned(), version.to_owned(), resource.to_owned());
         let mut watches = self.watches.lock();
@@ -301,6 +360,29 @@ fn write_kinds(kinds: &[(RequestLabels, Arc<KindMetrics>)], out: &mut Exposition
 }
 
 fn write_watches(watches: &[(WatchLabels, Arc<WatchMetrics>)], out: &mut Exposition) {
+    write_watch_frames(watches, out);
+    let mut family = out.family(
+        "watchet_watch_ends_total",
+        Kind::Counter,
+        "Number of watches that ended, by reason.",
+    );
+    for ((group, version, resource), metrics) in watches {
+        for end in WatchEnd::ALL {
+            let ends = metrics.ends[end as usize].get();
+            if ends > 0 {
+                let labels = [
+                    ("group", group.as_str()),
+                    ("version", version),
+                    ("resource", resource),
+                    ("reason", end.as_str()),
+                ];
+                family.value(&[&labels], ends);
+            }
+        }
+    }
+}
+
+fn write_watch_frames(watches: &[(WatchLabels, Arc<WatchMetrics>)], out: &mut Exposition) {
     fn labels_of((group, version, resource): &WatchLabels) -> [Label<'_>; 3] {
         [
             ("group", group),

@@ -189,7 +189,9 @@ pub struct ResourceMetrics {
     /// Watchers ended because history was trimmed before they had read it.
     pub terminated_watchers: Counter,
     /// The number of times that live watchers were parked.
-    pub parked_watchers: Counter,
+    pub times_parked: Counter,
+    /// The watchers that are parked.
+    pub parked_watchers: Gauge,
     /// Watchers, live or not.
     pub watchers: Gauge,
     /// Watchers with a shard selector.
@@ -225,7 +227,8 @@ impl ResourceMetrics {
             events_received: Counter::default(),
             events_dispatched: Counter::default(),
             terminated_watchers: Counter::default(),
-            parked_watchers: Counter::default(),
+            times_parked: Counter::default(),
+            parked_watchers: Gauge::default(),
             watchers: Gauge::default(),
             sharded_watchers: Gauge::default(),
             filtered_events: Counter::default(),

@@ -148,9 +148,12 @@ pub(super) const TABLE: &[ItemFamily<ScrapedResource>] = &[
         |r, out| if let Some(stats) = r.stats {
             out.value(stats.live_watchers as u64);
         }),
+    ItemFamily::gauge("watchet_parked_watchers",
+        "Number of watchers whose clients read too slowly; they read history when their clients read again.",
+        |r, out| out.value(r.metrics.parked_watchers.get())),
     ItemFamily::counter("watchet_parked_watchers_total",
         "Number of times that a live watcher was parked, because it was slow or after a relist.",
-        |r, out| out.value(r.metrics.parked_watchers.get())),
+        |r, out| out.value(r.metrics.times_parked.get())),
     ItemFamily::gauge("watchet_watchers",
         "Number of watchers, live or reading history.",
         |r, out| out.value(r.metrics.watchers.get())),

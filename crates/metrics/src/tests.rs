@@ -52,7 +52,7 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
         &pods.events_received,
         &pods.events_dispatched,
         &pods.terminated_watchers,
-        &pods.parked_watchers,
+        &pods.times_parked,
         &pods.filtered_events,
         &pods.storage_events,
         &pods.storage_bookmarks,
@@ -71,6 +71,7 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     metrics.http().requests(lists).count_response(200, second);
     let watches = metrics.http().watches("", "v1", "pods");
     watches.sent(1500);
+    watches.ended(WatchEnd::Expired);
     watches.initial_state_sent(RequestScope::Namespace, second);
     metrics.tasks().count_panic("request");
     metrics.encryption().reloads.inc();
@@ -246,6 +247,10 @@ fn scraped_values_equal_the_recorded_ones() {
     );
     check(
         r#"apiserver_watch_events_sizes_bucket{group="",version="v1",resource="pods",le="2048"}"#,
+        1.0,
+    );
+    check(
+        r#"watchet_watch_ends_total{group="",version="v1",resource="pods",reason="expired"}"#,
         1.0,
     );
     check(r#"etcd_lease_object_counts_bucket{le="10"}"#, 1.0);

@@ -110,7 +110,7 @@ impl OpenWatches {
     /// open, even if its connection has yet to notice.
     pub fn all(&self) -> Vec<Arc<WatchRecord>> {
         let watches = self.watches.lock();
-        let open = watches.values().filter(|watch| !watch.end.is_cancelled());
+        let open = watches.values().filter(|watch| !watch.was_ended());
         open.cloned().collect()
     }
 
@@ -160,6 +160,11 @@ impl WatchRecord {
     /// Returns what it does, and how far it is behind.
     pub fn status(&self) -> WatchStatus {
         self.monitor.status()
+    }
+
+    /// Returns true if [`OpenWatches::end`] has ended it, or its client has lost access, or the server stops.
+    pub fn was_ended(&self) -> bool {
+        self.end.is_cancelled()
     }
 
     /// Counts a frame of `bytes` bytes. Only the body of the watch calls this, so that no atomic addition is needed.

@@ -1,5 +1,6 @@
 //! Requests about objects, by verb: decodes the options and the body, calls the registry, encodes the response.
 
+mod authorized_watch;
 pub(crate) mod call;
 mod delete;
 mod read;

@@ -1,7 +1,6 @@
 //! Serves `watch`, as a streamed body or a WebSocket.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -18,14 +17,14 @@ use crate::request_monitor::scope_of;
 use crate::response::document::response;
 use crate::response::headers::{accepts_gzip, mark_gzip};
 use crate::response::send_deadline::SendDeadline;
-use crate::response::watch_body::{FrameEncoder, WatchFrames, WatchSource, watch_body};
+use crate::response::watch_body::{FrameEncoder, WatchFrames, watch_body};
 use crate::response::watch_meter::WatchMeter;
 use crate::response::websocket::{self, WatchUpgrade};
+use crate::verbs::authorized_watch::{AuthorizedWatch, WatchProgress};
 use crate::verbs::call::Call;
-use crate::watch_access::{Requirements, WatchAccess};
-use crate::watch_counts::CountedWatch;
-use watchet_api::{ListOptions, Status, UserInfo};
-use watchet_registry::{OpenWatch, Watch, WatchItem, WatchOrigin, WatchRecord};
+use crate::watch_access::Requirements;
+use watchet_api::{ListOptions, UserInfo};
+use watchet_registry::{WatchOrigin, WatchRecord};
 
 /// How long after its end a watch waits for the client to receive the rest.
 const WATCH_END_SEND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -67,14 +66,18 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     let open = open_watches.add(origin, watcher.monitor(), ended.clone());
     let meter = watch_meter(call, open.record());
     let deadline = watcher.deadline() + WATCH_END_SEND_TIMEOUT;
+    let (abort, config) = (CancellationToken::new(), &call.state.config);
     let watch = AuthorizedWatch {
         watcher,
         access,
+        open,
+        abort: abort.clone(),
+        stop: tasks.token(),
+        metrics: Arc::clone(&meter.metrics),
+        progress: WatchProgress::default(),
         _counted: counted,
-        _open: open,
     };
     let frames = WatchFrames::new(watch, FrameEncoder::new(renderer, meter));
-    let (abort, config) = (CancellationToken::new(), &call.state.config);
     let tracked = config.responses.add(abort.clone(), &config.memory);
     let deadline = SendDeadline {
         deadline,
@@ -92,25 +95,6 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
         mark_gzip(&mut response);
     }
     Ok(response)
-}
-
-/// A watch that ends with an error when its client loses access.
-#[derive(Debug)]
-struct AuthorizedWatch {
-    watcher: Watch,
-    access: WatchAccess,
-    _counted: Option<CountedWatch>,
-    _open: OpenWatch,
-}
-
-impl WatchSource for AuthorizedWatch {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
-        self.watcher.poll_next(cx)
-    }
-
-    fn denial(&self) -> Option<&Status> {
-        self.access.denial()
-    }
 }
 
 /// Returns the origin of a watch, for the resource `watchers`.

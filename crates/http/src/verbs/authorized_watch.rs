@@ -1,0 +1,109 @@
+//! [`AuthorizedWatch`]: a watch that ends when its client loses access, and that reports why it ended.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::response::watch_body::WatchSource;
+use crate::watch_access::WatchAccess;
+use crate::watch_counts::CountedWatch;
+use watchet_api::Status;
+use watchet_metrics::{WatchEnd, WatchMetrics};
+use watchet_registry::{OpenWatch, ReadError, Watch, WatchItem};
+
+/// A watch of a client. When it is dropped, it counts and logs why it ended.
+#[derive(Debug)]
+pub(super) struct AuthorizedWatch {
+    pub(super) watcher: Watch,
+    pub(super) access: WatchAccess,
+    pub(super) open: OpenWatch,
+    /// Cancelled when the response is aborted because its client does not read.
+    pub(super) abort: CancellationToken,
+    /// Cancelled when the server stops.
+    pub(super) stop: CancellationToken,
+    pub(super) metrics: Arc<WatchMetrics>,
+    pub(super) progress: WatchProgress,
+    pub(super) _counted: Option<CountedWatch>,
+}
+
+/// What a watch has returned that matters for the reason of its end.
+#[derive(Debug, Default)]
+pub(super) struct WatchProgress {
+    /// The error that it returned last.
+    error: Option<ReadError>,
+    is_over: bool,
+}
+
+impl WatchSource for AuthorizedWatch {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
+        let items = self.watcher.poll_next(cx);
+        match &items {
+            Poll::Ready(Some(items)) => {
+                if let Some(WatchItem::Error(error)) = items.last() {
+                    self.progress.error = Some(error.clone());
+                }
+            }
+            Poll::Ready(None) => self.progress.is_over = true,
+            Poll::Pending => {}
+        }
+        items
+    }
+
+    fn denial(&self) -> Option<&Status> {
+        self.access.denial()
+    }
+}
+
+impl AuthorizedWatch {
+    /// Returns why the watch ended.
+    fn end(&self) -> WatchEnd {
+        let is_late = Instant::now() >= self.watcher.deadline();
+        if self.access.denial().is_some() {
+            return WatchEnd::Access;
+        }
+        match &self.progress.error {
+            Some(ReadError::Expired { .. }) => return WatchEnd::Expired,
+            Some(_) => return WatchEnd::Error,
+            None => {}
+        }
+        // The stop of the server also cancels the token of the watch.
+        if self.stop.is_cancelled() {
+            WatchEnd::Shutdown
+        } else if self.open.record().was_ended() {
+            WatchEnd::Deleted
+        } else if self.abort.is_cancelled() {
+            WatchEnd::Aborted
+        } else if is_late {
+            WatchEnd::Timeout
+        } else if self.progress.is_over {
+            WatchEnd::Definition
+        } else {
+            WatchEnd::Client
+        }
+    }
+}
+
+impl Drop for AuthorizedWatch {
+    fn drop(&mut self) {
+        let end = self.end();
+        self.metrics.ended(end);
+        let (record, reason) = (self.open.record(), end.as_str());
+        let origin = record.origin();
+        let (user, resource) = (&origin.user.name, origin.resource.qualified());
+        let namespace = origin.namespace.as_deref().unwrap_or_default();
+        let (position, sent) = (record.status().position, record.sent_frames());
+        let error = self.progress.error.as_ref();
+        let error = error.map(tracing::field::display);
+        match end {
+            // Every watch ends in one of these ways.
+            WatchEnd::Timeout | WatchEnd::Client | WatchEnd::Shutdown => tracing::debug!(
+                reason, user, resource, namespace, %position, sent, "watch ended"
+            ),
+            _ => tracing::info!(
+                reason, user, resource, namespace, %position, sent, error, "watch ended"
+            ),
+        }
+    }
+}
