@@ -35,7 +35,8 @@ use super::snapshot::TooOld;
 use super::watch_cache::Published;
 #[cfg(feature = "planted-bugs")]
 use super::watch_cache::SourceState;
-use super::watch_monitor::{WatchMonitor, WatchPhase, WatchProgress};
+use super::watch_monitor::{WatchMonitor, WatchProgress};
+use super::watch_status::WatchPhase;
 use super::{ReadError, WatchItem};
 #[cfg(feature = "planted-bugs")]
 use watchet_api::planted_bug::{PlantedBug, is_planted};

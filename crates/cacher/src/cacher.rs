@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backfill::Backfill;
+use super::cache_status::{CacheSize, CacheStatus};
 use super::cache_watcher::WatchContext;
 use super::consistency::Consistency;
 use super::dispatcher::Dispatcher;
@@ -41,47 +41,6 @@ pub struct Cacher {
     pub(super) compacted: AtomicU64,
     pub(super) consistency: Consistency,
     pub(super) stop: CancellationToken,
-}
-
-/// The size of a cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CacheSize {
-    /// The number of objects.
-    pub objects: usize,
-    /// The size of the objects' JSON in bytes.
-    pub objects_bytes: usize,
-    /// The number of watchers, live or reading history.
-    pub watchers: usize,
-}
-
-/// The state of a cache at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CacheStatus {
-    /// `Ok` if the cache has a state and follows storage, else the reason, for people.
-    pub readiness: Result<(), String>,
-    /// The size of the state; `None` before the first list.
-    pub size: Option<CacheSize>,
-    /// The version of the state; zero before the first list.
-    pub at: ResourceVersion,
-    /// The revision of storage; `None` if only a request would show it, as with etcd.
-    pub storage_at: Option<ResourceVersion>,
-    /// The retained events.
-    pub history: CacheHistory,
-    /// How often the cache had to list storage again.
-    pub relists: u64,
-}
-
-/// The retained events of a cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CacheHistory {
-    /// Their number.
-    pub events: usize,
-    /// Their memory in bytes.
-    pub bytes: usize,
-    /// A watch can start after this version or a later one.
-    pub reaches_back_to: ResourceVersion,
-    /// When the cache applied the oldest of them; `None` if there are none.
-    pub since: Option<Instant>,
 }
 
 /// The initial back-off. It is short because the source is a local store or an etcd in the same

@@ -16,7 +16,7 @@ use std::task::{Poll, Waker};
 use parking_lot::Mutex;
 
 use super::event::EventTimes;
-use super::watch_monitor::WatchLag;
+use super::watch_status::WatchLag;
 use watchet_api::WatchEvent;
 use watchet_metrics::{GaugeGuard, ResourceMetrics};
 

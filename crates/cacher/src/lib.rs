@@ -54,6 +54,7 @@
 //! ```
 
 mod backfill;
+mod cache_status;
 mod cache_watcher;
 mod cacher;
 mod config;
@@ -85,15 +86,18 @@ mod unreadable;
 mod watch_cache;
 mod watch_item;
 mod watch_monitor;
+mod watch_status;
 
+pub use cache_status::{CacheHistory, CacheSize, CacheStatus};
 pub use cache_watcher::CacheWatcher;
-pub use cacher::{CacheHistory, CacheSize, CacheStatus, Cacher};
+pub use cacher::Cacher;
 pub use config::CacherConfig;
 pub use error::{CorruptObjects, ReadError};
 pub use object_list::ObjectList;
 pub use resource::{CachedResource, StoredTransform};
 pub use watch_item::WatchItem;
-pub use watch_monitor::{WatchLag, WatchMonitor, WatchPhase, WatchStatus};
+pub use watch_monitor::WatchMonitor;
+pub use watch_status::{WatchLag, WatchPhase, WatchStatus};
 
 #[cfg(test)]
 mod tests;

@@ -205,9 +205,8 @@ impl LiveObjects for Watchers {
     }
 
     fn deleted(&self, registry: &Registry, name: &str) {
-        if registry.open_watches().end(name) {
-            tracing::info!(name, "watch ended: its watcher object was deleted");
-        }
+        // The watch reports its end itself. It may have ended by itself meanwhile.
+        registry.open_watches().end(name);
     }
 }
 

@@ -74,7 +74,6 @@ mod unsafe_delete_authorization;
 mod update;
 mod verbs;
 mod version_converter;
-mod virtual_objects;
 mod watch;
 
 pub use allocator::{Allocator, ObjectIdentity, WriteId};
@@ -93,7 +92,7 @@ pub use partial_edit::Edited;
 pub use printed_fields::PrintedFields;
 pub use read::{StoredName, predicate};
 pub use registry::{Parts, PostHandler, Registry, ResourceProvider};
-pub use resource::{Plain, Resource, Strategy};
+pub use resource::{Plain, Resource, Strategy, VirtualObjects};
 pub use rules::{Grace, Rules};
 pub use scale_paths::ScalePaths;
 pub use schema_validator::SchemaValidator;
@@ -102,7 +101,6 @@ pub use subresource::{BodyKind, CHANGED, Posted, Subresource, part};
 pub use table_columns::TableColumn;
 pub use target::{Deleted, Patch, Target};
 pub use version_converter::{ConversionError, VersionConverter, has_api_version};
-pub use virtual_objects::VirtualObjects;
 pub use watch::Watch;
 
 pub use watchet_admission::plugins::protection_finalizer;

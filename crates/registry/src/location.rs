@@ -98,3 +98,23 @@ impl ObjectLocation {
         }
     }
 }
+
+impl Resource {
+    /// Returns the prefix of the keys of its objects in storage.
+    ///
+    /// # Errors
+    /// The storage prefix is not a path; no built-in resource has such a prefix.
+    pub(crate) fn prefix(&self) -> Result<StorageKey, ApiError> {
+        StorageKey::new(&format!("/{}/", self.storage_prefix))
+            .map_err(|error| ApiError::BadRequest(error.to_string()))
+    }
+
+    /// Returns the key of an object in storage.
+    ///
+    /// # Errors
+    /// `key` has a segment that cannot be part of a path.
+    pub(crate) fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, ApiError> {
+        StorageKey::new(&format!("/{}/{key}", self.storage_prefix))
+            .map_err(|error| ApiError::BadRequest(error.to_string()))
+    }
+}

@@ -123,16 +123,12 @@ impl OpenWatches {
         self.watches.lock().values().any(is_same)
     }
 
-    /// Ends the watch with this name. Its client sees the end of the response, as at a timeout of the watch. Returns false
-    /// if there is none.
-    pub fn end(&self, name: &str) -> bool {
+    /// Ends the watch with this name. Its client sees the end of the response, as at a timeout of the watch.
+    pub fn end(&self, name: &str) {
         let watches = self.watches.lock();
-        let found = watches.values().find(|watch| watch.name() == name);
-        let Some(watch) = found else {
-            return false;
-        };
-        watch.end.cancel();
-        true
+        if let Some(watch) = watches.values().find(|watch| watch.name() == name) {
+            watch.end.cancel();
+        }
     }
 }
 

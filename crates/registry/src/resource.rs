@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -23,12 +24,10 @@ use super::schema_validator::SchemaValidator;
 use super::subresource::Subresource;
 use super::table_columns::TableColumn;
 use super::version_converter::VersionConverter;
-use super::virtual_objects::VirtualObjects;
 use watchet_admission::ConfigurationKind;
 use watchet_admission::types::Kinds;
-use watchet_api::{
-    ColumnSet, DeleteOptions, FieldRef, Object, ObjectKey, StatusCause, StorageKey, UserInfo,
-};
+use watchet_api::{ColumnSet, DeleteOptions, FieldRef, ListOptions, Object, StatusCause, UserInfo};
+use watchet_cacher::ObjectList;
 use watchet_schema::openapi::SchemaText;
 use watchet_schema::{KindType, OBJECT_BYTES_MAX, Types};
 use watchet_storage::Storage;
@@ -141,24 +140,6 @@ impl Resource {
     /// Returns true if the resource has this group (empty for core) and plural name.
     pub fn is(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural
-    }
-
-    /// Returns the prefix of the keys of its objects in storage.
-    ///
-    /// # Errors
-    /// The storage prefix is not a path; no built-in resource has such a prefix.
-    pub(crate) fn prefix(&self) -> Result<StorageKey, ApiError> {
-        StorageKey::new(&format!("/{}/", self.storage_prefix))
-            .map_err(|error| ApiError::BadRequest(error.to_string()))
-    }
-
-    /// Returns the key of an object in storage.
-    ///
-    /// # Errors
-    /// `key` has a segment that cannot be part of a path.
-    pub(crate) fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, ApiError> {
-        StorageKey::new(&format!("/{}/{key}", self.storage_prefix))
-            .map_err(|error| ApiError::BadRequest(error.to_string()))
     }
 
     /// Returns the resource that the bodies of requests are of: this one, or the kind of its subresource.
@@ -478,3 +459,29 @@ pub trait Strategy: Any + Debug + Send + Sync {
 pub struct Plain;
 
 impl Strategy for Plain {}
+
+/// Reads objects that the server computes for each request and does not store.
+#[async_trait]
+pub trait VirtualObjects: Send + Sync {
+    /// Returns one object.
+    ///
+    /// # Errors
+    /// 404.
+    async fn get(
+        &self,
+        storage: &dyn Storage,
+        resource: &Arc<Resource>,
+        name: &str,
+    ) -> Result<Arc<Object>, ApiError>;
+
+    /// Returns all objects that `options` select.
+    ///
+    /// # Errors
+    /// 400 for options that are not supported.
+    async fn list(
+        &self,
+        storage: &dyn Storage,
+        resource: &Arc<Resource>,
+        options: &ListOptions,
+    ) -> Result<ObjectList, ApiError>;
+}

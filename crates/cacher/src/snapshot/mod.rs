@@ -24,7 +24,7 @@ use std::time::Duration;
 use imbl::Vector;
 use tokio::time::Instant;
 
-use super::cacher::CacheHistory;
+use super::cache_status::CacheHistory;
 use super::event::CacheEvent;
 use super::index::{self, IndexedObjects};
 use super::object_map::{ObjectMap, lookup};

@@ -1,0 +1,64 @@
+//! What a watch does, and how far it is behind.
+
+use tokio::time::Instant;
+
+use watchet_api::ResourceVersion;
+
+/// What a watch does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchPhase {
+    /// It sends the initial state.
+    Initial,
+    /// It reads the event history, because it resumes or was parked, and its client reads.
+    CatchingUp,
+    /// It receives each event when it happens.
+    Live,
+    /// It left the live watches because its client reads too slowly. It continues from the event history when its client
+    /// reads again.
+    Parked,
+    /// The event history no longer has its position: it gets a 410 when its client reads again.
+    Expired,
+    /// It has ended.
+    Ended,
+}
+
+impl WatchPhase {
+    /// The phases that a watch stores itself, by number.
+    pub(super) const STORED: [Self; 4] = [Self::Initial, Self::CatchingUp, Self::Live, Self::Ended];
+
+    /// Returns the name: `CatchingUp`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Initial => "Initial",
+            Self::CatchingUp => "CatchingUp",
+            Self::Live => "Live",
+            Self::Parked => "Parked",
+            Self::Expired => "Expired",
+            Self::Ended => "Ended",
+        }
+    }
+}
+
+/// The state of a watch at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatchStatus {
+    /// What it does.
+    pub phase: WatchPhase,
+    /// The version up to which its events were passed to the connection.
+    pub position: ResourceVersion,
+    /// How far it is behind the cache.
+    pub lag: WatchLag,
+}
+
+/// How far a watch is behind its cache. A live watch counts the selected events in its inbox. Otherwise all events of the
+/// resource after the position count, because it is not known yet which of them are selected, and `bytes` is estimated
+/// from the average event in history.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WatchLag {
+    /// The number of events.
+    pub events: usize,
+    /// Their memory in bytes.
+    pub bytes: usize,
+    /// When the cache applied the oldest of them; `None` if there are none.
+    pub since: Option<Instant>,
+}
