@@ -41,6 +41,7 @@ mod nodes;
 mod openapi;
 mod operator;
 mod overload;
+mod prometheus;
 mod quotas;
 mod rbac;
 mod serve;

@@ -3,7 +3,7 @@
 
 mod outage;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-use crate::harness::{Identity, PATIENCE, Protocol, Response, Wire, command, signal};
+use crate::harness::{Identity, PATIENCE, Protocol, Response, Wire, command, free_port, signal};
 use crate::storage::etcd::EtcdProcess;
 
 /// A directory with the links, and other files of a test.
@@ -26,11 +26,6 @@ struct Assets {
 struct Process {
     child: Child,
     log: PathBuf,
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
 }
 
 impl Assets {

@@ -6,8 +6,8 @@ use http::StatusCode;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use super::{Assets, Process, config_map, free_port};
-use crate::harness::PATIENCE;
+use super::{Assets, Process, config_map};
+use crate::harness::{PATIENCE, free_port};
 
 /// Waits until `/readyz` responds with this status, and returns its body.
 async fn await_readyz(assets: &Assets, port: u16, status: StatusCode, server: &Process) -> String {
