@@ -79,6 +79,7 @@ mod resource;
 mod select;
 mod snapshot;
 mod source;
+mod storage_history;
 mod storage_reads;
 mod unreadable;
 mod watch_cache;
@@ -90,6 +91,7 @@ pub use config::CacherConfig;
 pub use error::{CorruptObjects, ReadError};
 pub use object_list::ObjectList;
 pub use resource::{CachedResource, StoredTransform};
+pub use storage_history::StorageHistory;
 pub use watch_item::WatchItem;
 
 #[cfg(test)]

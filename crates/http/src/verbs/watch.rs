@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::Response;
+use futures_util::StreamExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +24,14 @@ use crate::verbs::call::Call;
 use crate::watch_access::{Requirements, WatchAccess};
 use crate::watch_counts::CountedWatch;
 use watchet_api::{Status, UserInfo};
-use watchet_registry::{Watch, WatchItem};
+use watchet_registry::{StorageHistory, Watch, WatchItem};
+
+/// The parameter of a watch that requests the history of storage instead: the events after the resourceVersion, or all
+/// that storage has, and then a bookmark and the end.
+const HISTORY: &str = "historyFromStorage";
+
+/// The time limit of a watch of history.
+const HISTORY_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// How long after its end a watch waits for the client to receive the rest.
 const WATCH_END_SEND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,10 +51,16 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     let user = call.parts.extensions.get::<Arc<UserInfo>>();
     let user = user.map_or("", |user| &user.name);
     let counted = call.state.watch_counts.open(user)?;
-    let mut watcher = call
-        .registry()
-        .watch(&call.resource, call.namespace.as_deref(), &options)
-        .await?;
+    let (registry, namespace) = (call.registry(), call.namespace.as_deref());
+    let mut events = match call.query.flag(HISTORY) {
+        true => Events::Past {
+            events: registry
+                .history(&call.resource, namespace, &options)
+                .await?,
+            deadline: Instant::now() + HISTORY_TIME_MAX,
+        },
+        false => Events::Live(registry.watch(&call.resource, namespace, &options).await?),
+    };
     let tasks = &call.state.config.connections;
     // client-go lists again after a watch that ends within a second without an event, but not
     // after a 429.
@@ -59,10 +73,10 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     })?;
     let access = call.state.watch_access.open(requirements).await?;
     let ended = access.ended().clone();
-    watcher.end_with(ended.clone());
-    let deadline = watcher.deadline() + WATCH_END_SEND_TIMEOUT;
+    let deadline = events.deadline() + WATCH_END_SEND_TIMEOUT;
+    events = events.end_with(ended.clone());
     let watch = AuthorizedWatch {
-        watcher,
+        events,
         access,
         _counted: counted,
     };
@@ -87,17 +101,53 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     Ok(response)
 }
 
+/// The events of a watch.
+enum Events {
+    /// From the cache, without an end.
+    Live(Watch),
+    /// From storage, up to the present.
+    Past {
+        events: StorageHistory,
+        deadline: Instant,
+    },
+}
+
+impl Events {
+    fn deadline(&self) -> Instant {
+        match self {
+            Self::Live(watch) => watch.deadline(),
+            Self::Past { deadline, .. } => *deadline,
+        }
+    }
+
+    /// Ends the events when `token` is cancelled.
+    fn end_with(self, token: CancellationToken) -> Self {
+        match self {
+            Self::Live(mut watch) => {
+                watch.end_with(token);
+                Self::Live(watch)
+            }
+            Self::Past { events, deadline } => Self::Past {
+                events: Box::pin(events.take_until(token.cancelled_owned())),
+                deadline,
+            },
+        }
+    }
+}
+
 /// A watch that ends with an error when its client loses access.
-#[derive(Debug)]
 struct AuthorizedWatch {
-    watcher: Watch,
+    events: Events,
     access: WatchAccess,
     _counted: Option<CountedWatch>,
 }
 
 impl WatchSource for AuthorizedWatch {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
-        self.watcher.poll_next(cx)
+        match &mut self.events {
+            Events::Live(watch) => watch.poll_next(cx),
+            Events::Past { events, .. } => events.as_mut().poll_next(cx),
+        }
     }
 
     fn denial(&self) -> Option<&Status> {

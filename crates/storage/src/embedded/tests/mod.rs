@@ -9,6 +9,7 @@ mod offline;
 mod replaced;
 mod restored;
 mod size;
+mod times;
 mod visit;
 
 use futures_util::{FutureExt as _, StreamExt as _};
