@@ -1,5 +1,5 @@
-//! The commands of `watchet` that read a server: past states (`at`, `diff`, `history`), its status, its kubeconfig, and
-//! the version of the program.
+//! The commands of `watchet` that read a server: past states (`at`, `diff`, `history`), its status, its watchers and caches
+//! (`top`), its kubeconfig, and the version of the program.
 //!
 //! ```text
 //! arguments -> ServerArgs -> RestClient ─▶ Moment -> Revision (/debug/storage/revisions)
@@ -20,6 +20,7 @@ mod revisions;
 mod run;
 mod status;
 mod table;
+mod top;
 mod version;
 
 pub use run::{COMMANDS, commands, main};

@@ -15,14 +15,23 @@ use super::history::{self, HistoryArgs};
 use super::kubeconfig::{self, KubeconfigArgs};
 use super::output;
 use super::status::{self, StatusArgs};
+use super::top::{self, TopArgs};
 use super::version::{self, Build, VersionArgs};
 
 /// The names of the commands.
-pub const COMMANDS: [&str; 6] = ["at", "diff", "history", "status", "kubeconfig", "version"];
+pub const COMMANDS: [&str; 7] = [
+    "at",
+    "diff",
+    "history",
+    "top",
+    "status",
+    "kubeconfig",
+    "version",
+];
 
 /// Returns the command lines, in the order of [`COMMANDS`].
-pub fn commands() -> [Command; 6] {
-    let [at, diff, history, status, kubeconfig, version] = COMMANDS.map(Command::new);
+pub fn commands() -> [Command; 7] {
+    let [at, diff, history, top, status, kubeconfig, version] = COMMANDS.map(Command::new);
     // The texts are set after the arguments: clap would use the doc comments of the types instead.
     [
         AtArgs::augment_args(at)
@@ -50,6 +59,13 @@ pub fn commands() -> [Command; 6] {
                  deletion. Times are exact to about a second.\n\n  \
                  watchet history pods/web-0\n  \
                  watchet history deployments.apps web -n shop -o json | jq .changes",
+            ),
+        TopArgs::augment_args(top)
+            .about("Show the open watches and the watch caches of a server, live")
+            .after_help(
+                "? shows the keys. A watch is ended with d, after a confirmation.\n\n  \
+                 watchet top --sort lag\n  \
+                 watchet top --caches --once",
             ),
         StatusArgs::augment_args(status)
             .about("Print whether a server is ready, its storage, history, watchers and memory")
@@ -87,6 +103,7 @@ fn run(name: &str, matches: &ArgMatches, build: &Build) -> Result<ExitCode, CliE
         "at" => block_on(at::run(AtArgs::from_arg_matches(matches)?)).map(done),
         "diff" => block_on(diff::run(DiffArgs::from_arg_matches(matches)?)),
         "history" => block_on(history::run(HistoryArgs::from_arg_matches(matches)?)).map(done),
+        "top" => block_on(top::run(TopArgs::from_arg_matches(matches)?)).map(done),
         "status" => block_on(status::run(StatusArgs::from_arg_matches(matches)?)),
         "kubeconfig" => kubeconfig::run(&KubeconfigArgs::from_arg_matches(matches)?).map(done),
         _ => version::run(&VersionArgs::from_arg_matches(matches)?, build).map(done),

@@ -176,11 +176,13 @@ fn sum(metrics: &str, name: &str) -> Option<u64> {
     samples.reduce(|a, b| a + b).map(|sum| sum as u64)
 }
 
-fn bytes_text(bytes: u64) -> String {
-    let mib = bytes as f64 / f64::from(1 << 20);
-    match mib {
-        mib if mib >= 1024.0 => format!("{:.1} GiB", mib / 1024.0),
-        mib => format!("{mib:.1} MiB"),
+/// Returns a number of bytes as text in binary units.
+pub(crate) fn bytes_text(bytes: u64) -> String {
+    let kib = bytes as f64 / 1024.0;
+    match kib {
+        kib if kib < 1024.0 => format!("{kib:.1} KiB"),
+        kib if kib < 1_048_576.0 => format!("{:.1} MiB", kib / 1024.0),
+        kib => format!("{:.1} GiB", kib / 1_048_576.0),
     }
 }
 
@@ -198,6 +200,7 @@ mod tests {
 
     #[test]
     fn sizes_are_in_binary_units() {
+        assert_eq!(bytes_text(1536), "1.5 KiB");
         assert_eq!(bytes_text(1 << 20), "1.0 MiB");
         assert_eq!(bytes_text(3 << 29), "1.5 GiB");
     }

@@ -29,8 +29,11 @@ async fn the_status_is_that_of_the_server() {
         "{status}"
     );
 
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("kubeconfig");
+    std::fs::copy(&kubeconfig, &copy).unwrap();
     server.stop().await;
-    let ran = watchet(Some(&kubeconfig), &["status"]).await;
+    let ran = watchet(Some(&copy), &["status"]).await;
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(
         ran.out
