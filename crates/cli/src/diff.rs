@@ -25,7 +25,7 @@ pub(crate) struct DiffArgs {
     /// The later state, as A
     #[arg(value_name = "B")]
     to: String,
-    /// Resource or object, as in kubectl [default: all resources but events, in all namespaces]
+    /// Resource or object, as in kubectl [default: all stored resources but events, in all namespaces]
     #[arg(value_name = "RESOURCE")]
     resource: Option<String>,
     /// Name of an object
@@ -131,7 +131,8 @@ fn all_resources<'a, 'b>(
     namespace: Option<&'b str>,
 ) -> Vec<(ApiResource, Option<&'b str>)> {
     let mut seen = std::collections::BTreeSet::new();
-    let all = all.filter(|resource| resource.plural != "events");
+    // The objects of watchet.dev are not stored, so they have no past.
+    let all = all.filter(|resource| resource.plural != "events" && resource.group != "watchet.dev");
     let all = all.filter(|resource| namespace.is_none() || resource.namespaced);
     all.filter(|resource| seen.insert((resource.group.clone(), resource.plural.clone())))
         .map(|resource| (resource.clone(), namespace))

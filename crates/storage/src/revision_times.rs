@@ -8,13 +8,14 @@
 //!    is dropped, so that times in it are less exact.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
 use watchet_api::ResourceVersion;
+use watchet_metrics::LogInterval;
 
 /// Maximum number of samples: more than a day of changes in every second, in about 3 MB.
 const SAMPLES_MAX: usize = 100_000;
@@ -75,6 +76,8 @@ struct SampleFile {
     open: Option<File>,
     /// The number of samples in the file.
     len: usize,
+    /// Limits the log: on a full disk each write fails.
+    log: LogInterval,
 }
 
 impl RevisionTimes {
@@ -107,6 +110,7 @@ impl RevisionTimes {
             path: path.to_owned(),
             open: None,
             len: 0,
+            log: LogInterval::growing(),
         };
         Ok(Self {
             samples: Mutex::new(samples),
@@ -117,6 +121,8 @@ impl RevisionTimes {
     /// Records that the store is at `revision` at `time_ms`; nothing if the last sample has this
     /// revision. Writes the file, without a sync: after a power failure some samples may be missing.
     pub fn record(&self, sample: RevisionSample) {
+        // Before the samples, whose readers do not wait for the disk.
+        let mut file = self.file.as_ref().map(Mutex::lock);
         let mut samples = self.samples.lock();
         let last = samples.back().copied();
         if last.is_some_and(|last| last.revision == sample.revision) {
@@ -137,16 +143,21 @@ impl RevisionTimes {
         if samples.len() > SAMPLES_MAX {
             thin(&mut samples);
         }
-        let Some(file) = &self.file else { return };
-        let mut file = file.lock();
+        let Some(file) = &mut file else { return };
         let is_complete = !is_replaced && file.open.is_some() && file.len < 2 * SAMPLES_MAX;
-        let written = match is_complete {
-            true => file.append(sample),
-            false => file.rewrite(&samples),
+        let all: Option<Vec<u8>> =
+            (!is_complete).then(|| samples.iter().flat_map(|sample| sample.encode()).collect());
+        drop(samples);
+        let written = match all {
+            Some(all) => file.replace(&all),
+            None => file.append(sample),
         };
         if let Err(error) = written {
             file.open = None;
-            tracing::warn!(path = %file.path.display(), %error, "cannot write the times of revisions");
+            if file.log.next().is_some() {
+                let path = file.path.display();
+                tracing::warn!(%path, %error, "cannot write the times of revisions");
+            }
         }
     }
 
@@ -223,16 +234,14 @@ impl SampleFile {
         Ok(())
     }
 
-    /// Replaces the file by one with `samples`.
-    fn rewrite(&mut self, samples: &VecDeque<RevisionSample>) -> io::Result<()> {
-        let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.encode()).collect();
+    /// Replaces the file by one with these encoded samples.
+    fn replace(&mut self, samples: &[u8]) -> io::Result<()> {
         let new = self.path.with_extension("new");
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).open(&new)?;
-        file.write_all(&bytes)?;
+        let mut file = File::create(&new)?;
+        file.write_all(samples)?;
         std::fs::rename(&new, &self.path)?;
         self.open = Some(file);
-        self.len = samples.len();
+        self.len = samples.len() / RECORD_LEN;
         Ok(())
     }
 }

@@ -149,7 +149,7 @@ impl Handler {
             },
             certificate,
             proxy: PeerCertificate::Absent,
-            client: ClientAddress(client.ip()),
+            client: ClientAddress(client),
             auditor: service.auditor.clone(),
             tasks: service.tasks.clone(),
             delays_close: DelaysClose::default(),
@@ -177,9 +177,7 @@ impl Handler {
     /// Authenticates a request; returns its route, or the error response.
     fn route_of(&self, request: &mut Request<Body>) -> Result<&Routes, Box<Response<Body>>> {
         let auditor = self.auditor.as_ref();
-        if auditor.is_some() {
-            request.extensions_mut().insert(self.client);
-        }
+        request.extensions_mut().insert(self.client);
         let (authenticator, token_routes) = match &self.authentication {
             Access::Unsecured(user) => {
                 local::check(request)

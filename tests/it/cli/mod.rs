@@ -2,7 +2,9 @@
 //! writer; the status and the kubeconfig of a server.
 
 mod past;
+mod screen;
 mod server;
+mod top;
 
 use std::path::Path;
 

@@ -23,7 +23,6 @@ enum Kind {
     Text,
     Number,
     Bytes,
-    Seconds,
     /// The time since this time.
     Age,
     Flag,
@@ -66,11 +65,11 @@ const WATCHERS: &[Column] = &[
     ),
     column("NAMESPACE", Kind::Text, &["/spec/namespace"], "(all)"),
     column("PHASE", Kind::Text, &["/status/phase"], "-"),
-    column("LAG", Kind::Number, &["/status/lag/events"], "0"),
-    column("LAG-BYTES", Kind::Bytes, &["/status/lag/bytes"], "0"),
-    column("LAG-TIME", Kind::Seconds, &["/status/lag/seconds"], "0s"),
-    column("EVENTS", Kind::Number, &["/status/sentEvents"], "0"),
-    column("SENT", Kind::Bytes, &["/status/sentBytes"], "0"),
+    column("LAG", Kind::Number, &["/status/lag/events"], "-"),
+    column("LAG-BYTES", Kind::Bytes, &["/status/lag/bytes"], "-"),
+    column("LAG-TIME", Kind::Age, &["/status/lag/since"], "-"),
+    column("EVENTS", Kind::Number, &["/status/sentEvents"], "-"),
+    column("SENT", Kind::Bytes, &["/status/sentBytes"], "-"),
     column("AGE", Kind::Age, &["/metadata/creationTimestamp"], "-"),
     column("ADDRESS", Kind::Text, &["/spec/address"], "-"),
     column("USER-AGENT", Kind::Text, &["/spec/userAgent"], "-"),
@@ -86,12 +85,7 @@ const CACHES: &[Column] = &[
     column("RELISTS", Kind::Number, &["/status/relists"], "0"),
     column("HISTORY", Kind::Number, &["/status/history/events"], "0"),
     column("HISTORY-SIZE", Kind::Bytes, &["/status/history/bytes"], "0"),
-    column(
-        "HISTORY-AGE",
-        Kind::Seconds,
-        &["/status/history/seconds"],
-        "0s",
-    ),
+    column("HISTORY-AGE", Kind::Age, &["/status/history/since"], "-"),
     column("VERSION", Kind::Number, &["/status/resourceVersion"], "-"),
     column(
         "STORAGE-VERSION",
@@ -151,6 +145,7 @@ impl Column {
     /// Returns the value in `object` at the time `now`, as text.
     pub(super) fn text(&self, object: &Value, now: Timestamp) -> String {
         let text = match self.kind {
+            Kind::Bytes | Kind::Age if self.first(object).is_none() => String::new(),
             Kind::Text => self.joined(object),
             Kind::Flag => match self.first(object).and_then(Value::as_bool) {
                 Some(true) => "yes".to_owned(),
@@ -165,7 +160,6 @@ impl Column {
                 bytes if bytes < 1024.0 => format!("{bytes}"),
                 bytes => bytes_text(bytes as u64),
             },
-            Kind::Seconds => format!("{:.1}s", self.number(object, now)),
             Kind::Age => human_duration(self.number(object, now) as i64),
         };
         match text.is_empty() {

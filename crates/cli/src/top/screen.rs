@@ -172,7 +172,7 @@ mod tests {
             json!({"metadata": {"name": format!("w-{number:02}"), "creationTimestamp": "2026-11-27T10:00:00Z"},
                 "spec": {"user": "alice\u{1b}[2J", "resource": "deployments", "group": "apps"},
                 "status": {"phase": "Live", "sentEvents": number, "sentBytes": 2048,
-                    "lag": {"events": 1, "bytes": 3, "seconds": 0.25}}})
+                    "lag": {"events": 1, "bytes": 3, "since": "2026-11-27T10:04:57Z"}}})
         };
         model.set_objects((0..count).map(watcher).collect());
         model
@@ -196,7 +196,7 @@ mod tests {
             "Live",
             "1",
             "3",
-            "0.2s",
+            "3s",
             "0",
             "2.0",
             "KiB",
