@@ -45,7 +45,7 @@ impl Memory {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_config(config: EmbeddedConfig) -> Result<Arc<Self>, OpenError> {
-        Ok(Arc::new(Self(Embedded::in_memory(config)?)))
+        Ok(Arc::new(Self(Embedded::in_memory_with(config)?)))
     }
 }
 

@@ -83,15 +83,15 @@ struct SampleFile {
 impl RevisionTimes {
     /// Reads the samples of the file at `path`, if it exists, and appends further samples to it. Samples
     /// after the first damaged one are ignored, and so are those above `newest`, the revision of the
-    /// store: they are of another store.
-    ///
-    /// # Errors
-    /// The file exists, but cannot be read.
-    pub fn open(path: &Path, newest: ResourceVersion) -> io::Result<Self> {
-        let bytes = match std::fs::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            bytes => bytes?,
-        };
+    /// store: they are of another store. A file that cannot be read costs the times of its revisions.
+    pub fn open(path: &Path, newest: ResourceVersion) -> Self {
+        let bytes = std::fs::read(path).unwrap_or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                let path = path.display();
+                tracing::warn!(%path, %error, "cannot read the times of revisions");
+            }
+            Vec::new()
+        });
         let mut samples: VecDeque<RevisionSample> = VecDeque::new();
         for record in bytes.chunks(RECORD_LEN) {
             let Some(sample) = RevisionSample::decode(record) else {
@@ -112,10 +112,10 @@ impl RevisionTimes {
             len: 0,
             log: LogInterval::growing(),
         };
-        Ok(Self {
+        Self {
             samples: Mutex::new(samples),
             file: Some(Mutex::new(file)),
-        })
+        }
     }
 
     /// Records that the store is at `revision` at `time_ms`; nothing if the last sample has this
@@ -303,7 +303,7 @@ mod tests {
     fn samples_survive_a_restart_up_to_the_first_damaged_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("times");
-        let open = |newest| RevisionTimes::open(&path, ResourceVersion::new(newest)).unwrap();
+        let open = |newest| RevisionTimes::open(&path, ResourceVersion::new(newest));
         let times = open(1);
         for number in 1..=5 {
             times.record(sample(number * 1000, number));

@@ -63,6 +63,11 @@ async fn a_watch_is_shown_and_ended_in_a_terminal() {
     watch.ended().await;
 
     terminal.press("\u{1b}").await;
+    terminal
+        .until("the filter is cleared", |lines| {
+            !lines[0].contains("observed")
+        })
+        .await;
     terminal.press("\t").await;
     terminal
         .until("the caches are shown", |lines| {

@@ -84,7 +84,8 @@ pub(crate) async fn run(args: TopArgs) -> Result<(), CliError> {
         })
     });
     let sort = sort.transpose()?;
-    if !args.once && !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
+    let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+    if !args.once && !is_terminal {
         return Err(CliError::Value {
             argument: "--once",
             problem: "is needed, because stdin or stdout is not a terminal".to_owned(),
@@ -212,8 +213,14 @@ fn draw(terminal: &mut Terminal, model: &Model, server: &str, size: Size) -> Res
 /// The objects of a view.
 struct Source {
     informer: SharedInformer<DynamicObject>,
-    /// The version of the objects when the last list or watch failed, and the error.
-    failure: Arc<Mutex<Option<(Option<ResourceVersion>, String)>>>,
+    failure: Arc<Mutex<Option<Failure>>>,
+}
+
+/// A list or watch that failed.
+struct Failure {
+    /// The version of the objects at the time.
+    at: ResourceVersion,
+    error: String,
 }
 
 impl Source {
@@ -227,8 +234,10 @@ impl Source {
         let record = {
             let failure = failure.clone();
             move |error: &SourceError| {
-                let at = Some(metrics.last_sync_resource_version());
-                *failure.lock() = Some((at, error.to_string()));
+                *failure.lock() = Some(Failure {
+                    at: metrics.last_sync_resource_version(),
+                    error: error.to_string(),
+                });
             }
         };
         let set = informer.set_watch_error_handler(record);
@@ -246,8 +255,9 @@ impl Source {
     /// Returns the error of the last list or watch, if nothing was received since.
     fn failure(&self) -> Option<String> {
         let failure = self.failure.lock();
-        let (at, error) = failure.as_ref()?;
-        let is_current = self.informer.last_sync_resource_version() == *at;
-        is_current.then(|| error.clone())
+        let failure = failure.as_ref()?;
+        let at = self.informer.last_sync_resource_version();
+        let is_current = at.is_none_or(|at| at == failure.at);
+        is_current.then(|| failure.error.clone())
     }
 }

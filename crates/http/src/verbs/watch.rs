@@ -60,7 +60,10 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
                 .await?,
             deadline: Instant::now() + HISTORY_TIME_MAX,
         },
-        false => Events::Live(registry.watch(&call.resource, namespace, &options).await?),
+        false => {
+            let watch = registry.watch(&call.resource, namespace, &options);
+            Events::Live(Box::new(watch.await?))
+        }
     };
     let tasks = &call.state.config.connections;
     // client-go lists again after a watch that ends within a second without an event, but not
@@ -117,7 +120,7 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
 /// The events of a watch.
 enum Events {
     /// From the cache, without an end.
-    Live(Watch),
+    Live(Box<Watch>),
     /// From storage, up to the present.
     Past {
         events: StorageHistory,

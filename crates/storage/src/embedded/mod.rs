@@ -182,14 +182,24 @@ impl Embedded {
     ) -> Result<Arc<Self>, OpenError> {
         let (data, wal) = Data::open(directory, last_revision)?;
         let mut store = Self::start("embedded", config, data, Some(wal), Threads::Spawned)?;
-        store.times = times::open(directory, store.hub.published());
+        let newest = ResourceVersion::new(store.hub.published());
+        store.times = Arc::new(RevisionTimes::open(&directory.join(TIMES_FILE), newest));
         let last = store.times.newest();
         store.written_before = last.map_or(0, |last| last.written_bytes);
         Ok(Arc::new(store))
     }
 
     /// Creates a store in memory.
-    pub(super) fn in_memory(config: EmbeddedConfig) -> Result<Self, OpenError> {
+    #[cfg(test)]
+    fn in_memory(compaction_interval: Duration) -> Result<Self, OpenError> {
+        Self::in_memory_with(EmbeddedConfig {
+            compaction_interval,
+            ..EmbeddedConfig::default()
+        })
+    }
+
+    /// Creates a store in memory. The durability of `config` has no effect.
+    pub(super) fn in_memory_with(config: EmbeddedConfig) -> Result<Self, OpenError> {
         Self::on(Sparse::default(), config)
     }
 

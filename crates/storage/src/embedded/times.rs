@@ -1,15 +1,12 @@
 //! The times of the store's revisions, and the compaction of history by its age and size.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Embedded;
 use super::clock::saturating_ms;
 use super::config::HistoryRetention;
-use super::files::TIMES_FILE;
-use crate::{RevisionSample, RevisionTimes, Storage as _};
+use crate::{RevisionSample, Storage as _};
 use watchet_api::ResourceVersion;
 
 /// The interval of the samples, which is the precision of times.
@@ -24,17 +21,6 @@ const RETENTION_PARTS: u32 = 20;
 /// Returns the interval at which history is compacted.
 pub(super) fn retention_period(retention: &HistoryRetention) -> Duration {
     (retention.time / RETENTION_PARTS).clamp(SAMPLE_PERIOD, RETENTION_PERIOD_MAX)
-}
-
-/// Opens the file of times in the directory of a store that is at `newest`. A file that cannot be read
-/// only costs the times of its revisions.
-pub(super) fn open(directory: &Path, newest: u64) -> Arc<RevisionTimes> {
-    let path = directory.join(TIMES_FILE);
-    let times = RevisionTimes::open(&path, ResourceVersion::new(newest));
-    Arc::new(times.unwrap_or_else(|error| {
-        tracing::warn!(path = %path.display(), %error, "cannot read the times of revisions");
-        RevisionTimes::default()
-    }))
 }
 
 impl Embedded {

@@ -14,6 +14,7 @@ mod visit;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use redb::ReadableTableMetadata as _;
+use tokio::time::Instant;
 
 use super::batch::Batch;
 use super::*;

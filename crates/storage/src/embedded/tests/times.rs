@@ -49,7 +49,7 @@ async fn retained(store: &Embedded) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn history_is_retained_by_its_age() {
-    let store = Arc::new(Embedded::in_memory(retaining(1 << 30)).unwrap());
+    let store = Arc::new(Embedded::in_memory_with(retaining(1 << 30)).unwrap());
     maintained(&store, write_for(&store, 40, 10)).await;
     assert_eq!(store.compacted_revision().await.unwrap().get(), 1);
     maintained(&store, write_for(&store, 200, 10)).await;
@@ -69,7 +69,7 @@ async fn history_is_retained_by_its_age() {
 
 #[tokio::test(start_paused = true)]
 async fn history_is_retained_by_its_size() {
-    let store = Arc::new(Embedded::in_memory(retaining(100_000)).unwrap());
+    let store = Arc::new(Embedded::in_memory_with(retaining(100_000)).unwrap());
     maintained(&store, write_for(&store, 50, 10_000)).await;
     let retained = retained(&store).await;
     assert!((6..=14).contains(&retained), "{retained}");
