@@ -296,7 +296,8 @@ mod tests {
         assert_eq!(revision(times.oldest()), Some(1));
         assert_eq!(revision(times.newest()), Some(3 * SAMPLES_MAX as u64));
         let found = times.at(1_000).expect("a sample");
-        assert!(found.time_ms > 900, "{found:?}");
+        // Older samples are further apart.
+        assert!(found.time_ms > 500, "{found:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use watchet_api::ResourceVersion;
 pub(super) const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The longest interval of compactions by age and size.
-const RETENTION_PERIOD_MAX: Duration = Duration::from_secs(60);
+const RETENTION_PERIOD_MAX: Duration = Duration::from_secs(10);
 
 /// History is compacted when it is longer than retained by this part.
 const RETENTION_PARTS: u32 = 20;

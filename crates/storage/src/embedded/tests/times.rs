@@ -1,24 +1,34 @@
-//! The times of revisions, and the retention of history by its age and size.
+//! The times of revisions, and the retention of history by its age and size. In real time: while the
+//! writer's thread works, a paused clock would run ahead.
 
 use super::*;
 use crate::embedded::HistoryRetention;
 
-const RETENTION: Duration = Duration::from_secs(60);
+/// The age and the size that are retained in these tests.
+const AGE: Duration = Duration::from_secs(3);
+const BYTES: u64 = 100_000;
 
-fn retaining(bytes_max: u64) -> EmbeddedConfig {
+/// Longer than a test of the size takes, and short enough that it is checked each second.
+const LONG: Duration = Duration::from_secs(20);
+
+/// The time limit of a compaction, which is due every second.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// More than the precision of times.
+const PRECISION: Duration = Duration::from_millis(1200);
+
+fn retaining(time: Duration, bytes_max: u64) -> EmbeddedConfig {
     EmbeddedConfig {
-        retention: Some(HistoryRetention {
-            time: RETENTION,
-            bytes_max,
-        }),
+        retention: Some(HistoryRetention { time, bytes_max }),
         ..EmbeddedConfig::default()
     }
 }
 
-/// Overwrites a key with `value_len` bytes each second.
-async fn write_for(store: &Embedded, seconds: u64, value_len: usize) {
-    for _ in 0..seconds {
-        let key = StorageKey::new("/pods/ns/a").unwrap();
+/// Overwrites a key `count` times with `value_len` bytes, and returns the revisions and their times.
+async fn write(store: &Embedded, count: usize, value_len: usize) -> Vec<(u64, Instant)> {
+    let mut written = Vec::new();
+    for _ in 0..count {
+        let key = key("/pods/ns/a");
         let (found, _) = store.get(&key).await.unwrap();
         let put = Put {
             key,
@@ -26,70 +36,96 @@ async fn write_for(store: &Embedded, seconds: u64, value_len: usize) {
             expect: found.map_or(Expect::Absent, |found| Expect::At(found.mod_revision)),
             ttl: None,
         };
-        assert!(matches!(store.put(put).await, Ok(Outcome::Done(_))));
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let Ok(Outcome::Done(revision)) = store.put(put).await else {
+            panic!("it is the only writer");
+        };
+        written.push((revision.get(), Instant::now()));
+        tokio::time::sleep(Duration::from_millis(300)).await;
     }
+    written
 }
 
 /// Runs `work` while `store` is maintained.
-async fn maintained(store: &Arc<Embedded>, work: impl Future<Output = ()>) {
+async fn maintained(store: &Embedded, work: impl Future<Output = ()>) {
     let cancel = CancellationToken::new();
-    let maintain = store.maintain(cancel.clone());
     let work = async {
         work.await;
         cancel.cancel();
     };
-    tokio::join!(maintain, work);
+    tokio::join!(store.maintain(cancel.clone()), work);
 }
 
-async fn retained(store: &Embedded) -> u64 {
+async fn compacted(store: &Embedded) -> u64 {
+    store.compacted_revision().await.unwrap().get()
+}
+
+/// Waits until at most `max` revisions are retained.
+async fn until_retained(store: &Embedded, max: u64) {
+    let start = Instant::now();
     let newest = store.current_revision().await.unwrap().get();
-    newest - store.compacted_revision().await.unwrap().get()
+    while newest - compacted(store).await > max {
+        assert!(start.elapsed() < PATIENCE, "{}", compacted(store).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn history_is_retained_by_its_age() {
-    let store = Arc::new(Embedded::in_memory_with(retaining(1 << 30)).unwrap());
-    maintained(&store, write_for(&store, 40, 10)).await;
-    assert_eq!(store.compacted_revision().await.unwrap().get(), 1);
-    maintained(&store, write_for(&store, 200, 10)).await;
-    let retained = retained(&store).await;
-    assert!((58..=66).contains(&retained), "{retained}");
-    // The time of each state that can be read is known, to a second.
-    let times = store.revision_times().unwrap();
-    let newest = store.current_revision().await.unwrap();
-    let at = times.of(ResourceVersion::new(newest.get() - 30)).unwrap();
-    let last = times.of(newest).unwrap();
-    assert!(
-        (29_000..=31_000).contains(&(last.time_ms - at.time_ms)),
-        "{at:?} {last:?}"
-    );
-    assert_eq!(times.at(at.time_ms), Some(at));
+    let store = Embedded::in_memory_with(retaining(AGE, 1 << 30)).unwrap();
+    maintained(&store, async {
+        let written = write(&store, 8, 10).await;
+        let (last, _) = written[7];
+        loop {
+            let compacted = compacted(&store).await;
+            // The state before a revision is retained until that one is old.
+            let removed = written.iter().rfind(|(revision, _)| *revision <= compacted);
+            if let Some((_, at)) = removed {
+                assert!(at.elapsed() >= AGE - PRECISION, "{:?}", at.elapsed());
+            }
+            if compacted == last {
+                break;
+            }
+            let (_, since) = written[7];
+            assert!(since.elapsed() < PATIENCE, "{compacted}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn history_is_retained_by_its_size() {
-    let store = Arc::new(Embedded::in_memory_with(retaining(100_000)).unwrap());
-    maintained(&store, write_for(&store, 50, 10_000)).await;
-    let retained = retained(&store).await;
-    assert!((6..=14).contains(&retained), "{retained}");
+    let store = Embedded::in_memory_with(retaining(LONG, BYTES)).unwrap();
+    maintained(&store, async {
+        write(&store, 3, 10_000).await;
+        tokio::time::sleep(PRECISION * 2).await;
+        assert!(compacted(&store).await <= 1, "all of it is small enough");
+        write(&store, 20, 10_000).await;
+        until_retained(&store, 10).await;
+        let newest = store.current_revision().await.unwrap().get();
+        assert!(compacted(&store).await < newest, "some is retained");
+    })
+    .await;
 }
 
 /// Times are known after a restart, and the size of the history from before it counts.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn times_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let open = || Embedded::open(directory.path(), retaining(100_000)).unwrap();
+    let open = || Embedded::open(directory.path(), retaining(LONG, BYTES)).unwrap();
     let store = open();
-    maintained(&store, write_for(&store, 5, 10_000)).await;
-    let before = store.times.newest();
-    let revision = store.current_revision().await.unwrap();
-    assert_eq!(before.unwrap().revision, revision);
+    maintained(&store, async { drop(write(&store, 5, 10_000).await) }).await;
+    let before = store.times.newest().unwrap();
+    assert_eq!(before.revision, store.current_revision().await.unwrap());
+    assert!(before.written_bytes > 50_000, "{before:?}");
     drop(store);
     let store = open();
-    assert_eq!(store.times.newest(), before);
-    assert_eq!(store.times.at(before.unwrap().time_ms), before);
-    maintained(&store, write_for(&store, 8, 10_000)).await;
-    let retained = retained(&store).await;
-    assert!((6..=12).contains(&retained), "{retained}");
+    assert_eq!(store.times.newest(), Some(before));
+    assert_eq!(store.times.at(before.time_ms), Some(before));
+    assert_eq!(store.times.of(before.revision), Some(before));
+    maintained(&store, async {
+        write(&store, 7, 10_000).await;
+        until_retained(&store, 10).await;
+    })
+    .await;
 }
