@@ -14,6 +14,7 @@ mod authorization;
 mod bench;
 mod builtin;
 mod certificates;
+mod cli;
 mod cluster_authentication;
 mod compose;
 mod conformance;

@@ -39,6 +39,7 @@ pub mod fields;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod guaranteed_update;
+mod history;
 mod json_patch;
 mod location;
 pub mod metadata;
@@ -106,6 +107,6 @@ pub use watch::Watch;
 pub use watchet_admission::plugins::protection_finalizer;
 // The types of arguments and results of the verbs, so that callers need not name the crates below.
 pub use watchet_cacher::{
-    CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, WatchItem,
+    CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, StorageHistory, WatchItem,
 };
-pub use watchet_storage::StorageError;
+pub use watchet_storage::{RevisionSample, RevisionTimes, StorageError};

@@ -23,7 +23,7 @@ use watchet_encryption::Encryption;
 use watchet_metrics::Metrics;
 use watchet_protobuf::{Messages, StorageMediaType, TranscodingStorage};
 use watchet_schema::{KindType, Types};
-use watchet_storage::{BackupStream, Metered, Storage, StorageError};
+use watchet_storage::{BackupStream, Metered, RevisionTimes, Storage, StorageError};
 use watchet_tasks::Tasks;
 
 /// Adds resources to the table of a registry while it runs, and removes them.
@@ -268,6 +268,28 @@ impl Registry {
     /// Storage's.
     pub async fn storage_bytes(&self) -> Result<Option<u64>, StorageError> {
         self.storage.size_bytes().await
+    }
+
+    /// Returns the revisions of the storage at past times; `None` if it records none.
+    pub fn revision_times(&self) -> Option<Arc<RevisionTimes>> {
+        self.storage.revision_times()
+    }
+
+    /// Returns the kind of the storage: `embedded`, `memory` or `etcd`.
+    pub fn storage_name(&self) -> &'static str {
+        self.storage.name()
+    }
+
+    /// Returns the oldest revision of the storage whose state can be read, and the newest one.
+    ///
+    /// # Errors
+    /// Storage's.
+    pub async fn storage_revisions(
+        &self,
+    ) -> Result<(ResourceVersion, ResourceVersion), StorageError> {
+        let newest = self.storage.current_revision().await?;
+        let compacted = self.storage.compacted_revision().await?;
+        Ok((compacted.max(ResourceVersion::new(1)), newest))
     }
 
     /// Returns a backup of all stored objects, as the storage makes it; `None` if it makes none.

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    BackupStream, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage,
-    StorageError, StorageWatch,
+    BackupStream, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, RevisionTimes,
+    Storage, StorageError, StorageWatch,
 };
 use watchet_api::{ResourceVersion, StorageKey};
 
@@ -120,6 +120,11 @@ pub trait StorageLayer: Send + Sync + std::fmt::Debug + 'static {
         self.inner().compacted_revision().await
     }
 
+    /// See [`Storage::revision_times`].
+    fn revision_times(&self) -> Option<Arc<RevisionTimes>> {
+        self.inner().revision_times()
+    }
+
     /// See [`Storage::incarnation`].
     fn incarnation(&self) -> u64 {
         self.inner().incarnation()
@@ -209,6 +214,10 @@ impl<L: StorageLayer> Storage for L {
 
     async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
         StorageLayer::compacted_revision(self).await
+    }
+
+    fn revision_times(&self) -> Option<Arc<RevisionTimes>> {
+        StorageLayer::revision_times(self)
     }
 
     fn incarnation(&self) -> u64 {

@@ -52,6 +52,7 @@ pub mod etcd3;
 mod layer;
 pub mod memory;
 mod metered;
+mod revision_times;
 mod unreadable_value;
 mod visit;
 
@@ -67,6 +68,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use layer::StorageLayer;
 pub use metered::Metered;
+pub use revision_times::{RevisionSample, RevisionTimes};
 pub use unreadable_value::{encryption_prefix, undecodable_value, unreadable_reason};
 pub use visit::{ListVisitor, VisitedValue};
 
@@ -334,6 +336,12 @@ pub trait Storage: Send + Sync + std::fmt::Debug + 'static {
     /// zero if there is none. With etcd it is the revision that the servers' compactors agreed on,
     /// cached for some seconds; manual compactions affect reads only.
     async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError>;
+
+    /// Returns the revisions of the store at past times, as far as [`Self::maintain`] records them; `None` if it
+    /// records none.
+    fn revision_times(&self) -> Option<Arc<RevisionTimes>> {
+        None
+    }
 
     /// Returns a number that changes when the store has been replaced by another one, for example restored from
     /// a backup: the revisions of the former may have other contents now. Zero until then.

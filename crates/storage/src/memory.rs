@@ -7,9 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use super::embedded::{Embedded, OpenError};
+use super::embedded::{Embedded, EmbeddedConfig, OpenError};
 use super::{
-    KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage, StorageError, StorageWatch,
+    KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, RevisionTimes, Storage,
+    StorageError, StorageWatch,
 };
 use watchet_api::{ResourceVersion, StorageKey};
 
@@ -33,7 +34,18 @@ impl Memory {
     /// # Errors
     /// Returns [`OpenError`] if the writer thread cannot be started.
     pub fn new(compaction_interval: Duration) -> Result<Arc<Self>, OpenError> {
-        Ok(Arc::new(Self(Embedded::in_memory(compaction_interval)?)))
+        Self::with_config(EmbeddedConfig {
+            compaction_interval,
+            ..EmbeddedConfig::default()
+        })
+    }
+
+    /// Creates an empty store with the retention of `config`. Its durability has no effect.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_config(config: EmbeddedConfig) -> Result<Arc<Self>, OpenError> {
+        Ok(Arc::new(Self(Embedded::in_memory_with(config)?)))
     }
 }
 
@@ -96,6 +108,10 @@ impl Storage for Memory {
 
     async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
         self.0.compacted_revision().await
+    }
+
+    fn revision_times(&self) -> Option<Arc<RevisionTimes>> {
+        self.0.revision_times()
     }
 
     fn progress_supported(&self) -> bool {

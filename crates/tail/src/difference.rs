@@ -13,7 +13,7 @@ const KEYS: [&str; 5] = ["name", "type", "uid", "ip", "key"];
 
 /// A field that changed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct FieldChange {
+pub struct FieldChange {
     /// `status.conditions[Ready].status`
     pub path: String,
     /// `None` if the field was added.
@@ -23,7 +23,7 @@ pub(super) struct FieldChange {
 }
 
 /// Returns the changes from `old` to `new`, in the order of the paths.
-pub(super) fn between(old: &Value, new: &Value) -> Vec<FieldChange> {
+pub fn between(old: &Value, new: &Value) -> Vec<FieldChange> {
     let mut changes = Vec::new();
     compare("", Some(old), Some(new), &mut changes);
     changes

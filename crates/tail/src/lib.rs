@@ -16,4 +16,7 @@ mod line;
 mod output;
 mod run;
 
+pub use difference::{FieldChange, between};
+pub use line::{escaped, text_of};
+pub use output::colours;
 pub use run::{command, main};

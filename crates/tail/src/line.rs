@@ -186,7 +186,8 @@ fn last_manager<'a>(change: &Change<'a>) -> Option<&'a str> {
     last.manager.as_deref()
 }
 
-fn text_of(value: Option<&Value>, whole: bool) -> String {
+/// Returns the text of a value on a line: at most 60 characters of it, unless `whole`.
+pub fn text_of(value: Option<&Value>, whole: bool) -> String {
     let text = match value {
         None => return "(none)".to_owned(),
         // A value that could be mistaken for something else is quoted.
@@ -206,7 +207,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Escapes the characters that a terminal interprets.
-pub(super) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

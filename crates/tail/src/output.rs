@@ -44,7 +44,7 @@ pub(super) fn write(mut lines: mpsc::Receiver<String>, to: impl Write) -> io::Re
 
 /// Returns whether to use colours: stdout is a terminal that supports them, and `NO_COLOR` is not
 /// set (<https://no-color.org>).
-pub(super) fn colours() -> bool {
+pub fn colours() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     io::stdout().is_terminal()
         && set("NO_COLOR").is_none()

@@ -13,7 +13,7 @@ use crate::server::config::flags::{self, Spec};
 use crate::server::config::setting_value::{ConfigError, Source, separator_of};
 use crate::server::config::settings::{CONFIG_ENV, Settings};
 use crate::server::config::store_args;
-use crate::{bench, tail};
+use crate::{bench, cli as commands, tail};
 
 /// The parsed command line.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(in crate::server) enum Invocation {
     Bench(ArgMatches),
     /// Run `tail` with these arguments.
     Tail(ArgMatches),
+    /// Run the command of this name of `watchet_cli` with these arguments.
+    Command(&'static str, ArgMatches),
     /// Run `store` with these arguments.
     Store(ArgMatches),
     /// Create the assets of envtest, in this directory if given.
@@ -61,6 +63,7 @@ pub(in crate::server) fn command() -> Command {
         .subcommand(serve)
         .subcommand(bench::command())
         .subcommand(tail::command())
+        .subcommands(commands::commands())
         .subcommand(store_args::command())
         .subcommand(envtest_assets())
 }
@@ -108,6 +111,13 @@ pub(in crate::server) fn parse(
         Some(("bench", matches)) => return Ok(Invocation::Bench(matches.clone())),
         Some(("tail", matches)) => return Ok(Invocation::Tail(matches.clone())),
         Some(("store", matches)) => return Ok(Invocation::Store(matches.clone())),
+        Some((name, matches)) if commands::COMMANDS.contains(&name) => {
+            let name = commands::COMMANDS.into_iter().find(|known| *known == name);
+            return Ok(Invocation::Command(
+                name.unwrap_or_default(),
+                matches.clone(),
+            ));
+        }
         Some(("envtest-assets", matches)) => {
             let directory = matches.get_one::<PathBuf>("directory").cloned();
             return Ok(Invocation::EnvtestAssets(directory));

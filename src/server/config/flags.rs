@@ -318,6 +318,13 @@ pub(in crate::server) struct Flags {
     /// until another program compacts etcd, or forever
     #[arg(long, value_name = "DURATION", default_value = "5m0s", help_heading = STORAGE)]
     pub etcd_compaction_interval: SettingValue,
+    /// How long the embedded store retains history, for reads of past states (`watchet at`, `diff`, `history`), e.g.
+    /// 24h; 0 retains it for --etcd-compaction-interval. Not for --storage etcd
+    #[arg(long, value_name = "DURATION", default_value = "0", help_heading = STORAGE)]
+    pub history_retention: SettingValue,
+    /// Maximum size of the history that --history-retention retains, on disk; older history is removed first
+    #[arg(long, value_name = "BYTES", default_value = "1Gi", help_heading = STORAGE)]
+    pub history_retention_bytes_max: SettingValue,
     /// Time for which each cache retains events, for watches that lag or resume; with less than a minute, the
     /// time between two bookmarks, an idle watch may be unable to resume
     #[arg(long, value_name = "DURATION", default_value = "1m15s", help_heading = WATCH_CACHE)]

@@ -1,10 +1,20 @@
 //! The settings of the storage: which back end (`--storage`), and what each needs.
 
+use std::time::Duration;
+
 use crate::protobuf::StorageMediaType;
+use crate::server::config::bytes;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting, certificate_files};
 use crate::server::config::flags::Flags;
-use crate::server::config::setting_value::{ConfigError, SettingValue};
+use crate::server::config::setting_value::{ConfigError, SettingValue, parsed_duration};
 use crate::server::envtest::store::Store;
+use crate::storage::embedded::HistoryRetention;
+
+/// The minimum of `--history-retention-bytes-max`: some objects of the maximum size.
+const HISTORY_BYTES_MIN: usize = 16 << 20;
+
+/// The minimum of `--history-retention`: several times the precision of the times of revisions.
+const RETENTION_MIN: Duration = Duration::from_secs(10);
 
 /// The storage of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +87,34 @@ pub(super) fn storage(flags: &Flags) -> Result<StorageConfig, ConfigError> {
         "etcd" => Ok(StorageConfig::Etcd(Box::new(etcd))),
         _ => Err(kind.error("must be embedded, memory or etcd")),
     }
+}
+
+/// Validates the retention of history; `None` if it is that of the compaction interval.
+///
+/// # Errors
+/// A value is invalid, or the storage is etcd, which every server on it would have to compact alike.
+pub(super) fn retention(flags: &Flags) -> Result<Option<HistoryRetention>, ConfigError> {
+    let setting = flags.history_retention.clone();
+    let time = parsed_duration(&setting)?;
+    let size = flags.history_retention_bytes_max.clone();
+    let bytes_max = bytes::parse(&size.text)
+        .filter(|bytes| *bytes >= HISTORY_BYTES_MIN)
+        .ok_or_else(|| size.error("must be an amount such as 512Mi or 10Gi, at least 16Mi"))?;
+    if time.is_zero() {
+        return Ok(None);
+    }
+    if time < RETENTION_MIN {
+        return Err(setting.error("must be at least 10s, or 0"));
+    }
+    if flags.storage.text == "etcd" {
+        return Err(setting.error(
+            "is for --storage embedded or memory: with etcd, set --etcd-compaction-interval on all of its servers",
+        ));
+    }
+    Ok(Some(HistoryRetention {
+        time,
+        bytes_max: bytes_max as u64,
+    }))
 }
 
 /// Validates the encoding of the objects in storage.

@@ -38,7 +38,7 @@ use crate::server::process::files::{self, DataDir, DataDirError, FileError, PRIV
 use crate::server::process::kubeconfig::{self, ServerTrust};
 use crate::server::process::memory::Memory;
 use crate::server::process::open_error::OpenError;
-use crate::server::process::open_storage::{self, StoreParent};
+use crate::server::process::open_storage::{self, History, StoreParent};
 use crate::server::process::pki::{self, PkiError, ServingNames};
 use crate::server::process::reload::Reload;
 use crate::server::process::tls_files::{Kubeconfig, TlsFiles};
@@ -224,13 +224,16 @@ impl Server {
         authenticator.replace_anonymous(anonymous);
         let auditor = material.audit.map(|files| files.open(&metrics));
         let auditor = auditor.transpose()?.map(Arc::new);
-        let interval = config.compaction_interval;
+        let history = History {
+            compaction_interval: config.compaction_interval,
+            retention: config.retention,
+        };
         let is_new_ca = pki.created.iter().any(|path| path.ends_with("ca.crt"));
         let parent = StoreParent {
             data_dir: &data_dir.path,
             was_used: !is_new_ca,
         };
-        let storage = open_storage::open(&config.storage, interval, parent, &metrics).await?;
+        let storage = open_storage::open(&config.storage, history, parent, &metrics).await?;
         let settings = config.encryption.as_ref();
         let encryption =
             encryption::start(settings, material.encryption, &config.storage, &metrics).await?;

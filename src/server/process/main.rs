@@ -16,16 +16,24 @@ use crate::server::envtest::{Program, assets, etcd, kube_apiserver};
 use crate::server::process::announce;
 use crate::server::process::build::{BuildError, Server};
 use crate::server::process::file_limit;
+use crate::server::process::git_commit::GIT_COMMIT;
 use crate::server::process::logging;
 use crate::server::process::run::Running;
 use crate::server::process::signals::{EndSignal, Signals};
 use crate::server::store_commands::{self, StoreError};
 use crate::storage::StorageError;
 use crate::tasks::{DrainTimeout, TaskFailed};
-use crate::{bench, tail};
+use crate::{bench, cli as commands, http, tail};
 
 /// The log of `watchet store`: its output says what it did.
 const STORE_LOG_FILTER: &str = "warn";
+
+/// The optional features, and whether this build has them.
+const FEATURES: [(&str, bool); 3] = [
+    ("etcd", cfg!(feature = "etcd")),
+    ("jemalloc", cfg!(feature = "jemalloc")),
+    ("kms", cfg!(feature = "kms")),
+];
 
 /// How long blocked threads (e.g. on a disk that hangs) may delay the exit.
 const BLOCKED_THREADS_MAX: Duration = Duration::from_secs(1);
@@ -80,6 +88,19 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         let _written = writeln!(io::stderr(), "{}: {failure}", program.name());
         ExitCode::from(failure.exit_code())
     })
+}
+
+/// Returns what `watchet version` prints.
+fn build_description() -> commands::Build {
+    let version = http::git_version();
+    let (kubernetes, _) = version.split_once('+').unwrap_or((&version, ""));
+    let features = FEATURES.iter().filter(|(_, is_enabled)| *is_enabled);
+    commands::Build {
+        version: env!("CARGO_PKG_VERSION"),
+        commit: GIT_COMMIT,
+        kubernetes: kubernetes.to_owned(),
+        features: features.map(|(name, _)| *name).collect(),
+    }
 }
 
 fn print(text: &str) -> Result<ExitCode, Failure> {
@@ -139,6 +160,9 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
         }
         Invocation::Bench(matches) => return Ok(bench::main(&matches)),
         Invocation::Tail(matches) => return Ok(tail::main(&matches)),
+        Invocation::Command(name, matches) => {
+            return Ok(commands::main(name, &matches, &build_description()));
+        }
         Invocation::Store(matches) => {
             logging::init(&LogConfig {
                 filter: STORE_LOG_FILTER.to_owned(),

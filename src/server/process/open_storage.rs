@@ -10,7 +10,9 @@ use crate::server::envtest::etcd_storage::EnvtestEtcdStorage;
 use crate::server::process::open_error::OpenError;
 use crate::server::process::open_etcd;
 use crate::storage::Storage;
-use crate::storage::embedded::{self, Durability, Embedded, EmbeddedConfig, LastRevision};
+use crate::storage::embedded::{
+    self, Durability, Embedded, EmbeddedConfig, HistoryRetention, LastRevision,
+};
 use crate::storage::memory::Memory;
 
 /// The flush interval of `--durability interval`, i.e. how many acknowledged writes an embedded
@@ -29,13 +31,22 @@ pub(in crate::server) struct StoreParent<'a> {
     pub(in crate::server) was_used: bool,
 }
 
+/// How much history the storage retains.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) struct History {
+    /// `--etcd-compaction-interval`
+    pub(in crate::server) compaction_interval: Duration,
+    /// `--history-retention`, for the embedded store and memory.
+    pub(in crate::server) retention: Option<HistoryRetention>,
+}
+
 /// Opens the storage of `config`; `parent` is for the embedded store, `metrics` for leases.
 ///
 /// # Errors
 /// [`OpenError`]
 pub(in crate::server) async fn open(
     config: &StorageConfig,
-    compaction_interval: Duration,
+    history: History,
     parent: StoreParent<'_>,
     metrics: &Metrics,
 ) -> Result<Arc<dyn Storage>, OpenError> {
@@ -46,26 +57,28 @@ pub(in crate::server) async fn open(
                 DurabilityConfig::Interval => Durability::Interval(FLUSH_INTERVAL),
                 DurabilityConfig::None => Durability::None,
             };
-            Ok(open_embedded(durability, compaction_interval, parent)?)
+            Ok(open_embedded(durability, history, parent)?)
         }
         StorageConfig::EnvtestEtcd { servers, store } => {
-            let storage = open_embedded(store.durability(), compaction_interval, parent)?;
+            let storage = open_embedded(store.durability(), history, parent)?;
             Ok(EnvtestEtcdStorage::new(storage, servers, store))
         }
-        StorageConfig::Memory => Ok(Memory::new(compaction_interval)?),
-        StorageConfig::Etcd(etcd) => open_etcd::open(etcd, compaction_interval, metrics).await,
+        StorageConfig::Memory => Ok(Memory::with_config(embedded_config(
+            Durability::Fsync,
+            history,
+        ))?),
+        StorageConfig::Etcd(etcd) => {
+            open_etcd::open(etcd, history.compaction_interval, metrics).await
+        }
     }
 }
 
 fn open_embedded(
     durability: Durability,
-    compaction_interval: Duration,
+    history: History,
     parent: StoreParent<'_>,
 ) -> Result<Arc<Embedded>, embedded::OpenError> {
-    let config = EmbeddedConfig {
-        durability,
-        compaction_interval,
-    };
+    let config = embedded_config(durability, history);
     let directory = parent.data_dir.join(STORE_DIRECTORY);
     let last_revision = LastRevision {
         file: &parent.data_dir.join(embedded::LAST_REVISION_FILE),
@@ -75,6 +88,14 @@ fn open_embedded(
     tokio::task::block_in_place(|| {
         Embedded::open_with_last_revision(&directory, last_revision, config)
     })
+}
+
+fn embedded_config(durability: Durability, history: History) -> EmbeddedConfig {
+    EmbeddedConfig {
+        durability,
+        compaction_interval: history.compaction_interval,
+        retention: history.retention,
+    }
 }
 
 /// Returns a description of the storage for the announcement.

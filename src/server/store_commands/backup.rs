@@ -56,7 +56,7 @@ async fn of_directory(data_dir: &Path, file: &Path) -> Result<(), StoreError> {
 
 async fn of_server(config: &RestConfig, file: &Path) -> Result<(), StoreError> {
     let client = RestClient::new(config)?;
-    let parts = client.get_stream(PATH).await?;
+    let parts = client.get_stream(PATH, &[]).await?;
     write(parts.map(|part| part.map_err(StoreError::from)), file).await
 }
 

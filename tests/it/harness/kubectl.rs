@@ -156,6 +156,12 @@ impl Running {
         }
     }
 
+    /// Waits until the command has ended by itself.
+    pub(crate) async fn ended(mut self) {
+        let ended = timeout(PATIENCE, self.child.wait()).await;
+        ended.expect("it ends").expect("it can be awaited");
+    }
+
     /// Kills the command.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("it can be killed");

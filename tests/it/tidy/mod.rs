@@ -30,6 +30,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "http",
             "bench",
             "tail",
+            "cli",
             "client",
             "cacher",
             "encryption",

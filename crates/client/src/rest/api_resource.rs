@@ -88,6 +88,11 @@ impl ApiResource {
         }
     }
 
+    /// Returns the escaped path of the collection, in one namespace or in all: `/api/v1/namespaces/a/pods`.
+    pub fn url_path(&self, namespace: Option<&str>) -> String {
+        self.path(namespace).as_str().to_owned()
+    }
+
     /// Returns the path of the collection, in one namespace or in all.
     pub(crate) fn path(&self, namespace: Option<&str>) -> Path {
         let root = match self.group.as_str() {

@@ -242,21 +242,53 @@ impl RestClient {
         serde_json::from_slice(&body).map_err(|error| self.unreadable(&error))
     }
 
-    /// Requests `path`, which is not about objects, and returns the body of the response in pieces. Only the head of the
-    /// response has a timeout.
+    /// Requests `path`, which must be escaped, with the parameters `query`, and returns the body of the response in pieces.
+    /// Only the head of the response has a timeout.
     ///
     /// # Errors
     /// The server was not reached, or responded with a failure. The stream ends with an error if the connection fails.
     pub async fn get_stream(
         &self,
         path: &str,
+        query: &[(&str, &str)],
     ) -> Result<impl Stream<Item = Result<Bytes, RestError>> + Send + use<>, RestError> {
-        let body = self.open(Call::get(&Path::new(path))).await?;
+        let body = self.open(Call::get(&with_query(path, query))).await?;
         let next = |mut body: Body| async move {
             let piece = body.next().await?;
             Ok(piece.map(|piece| (piece, body)))
         };
         Ok(futures_util::stream::try_unfold(body, next))
+    }
+
+    /// Requests `path`, which must be escaped, with the parameters `query`, and returns the body of the response.
+    /// `accept` is the media type.
+    ///
+    /// # Errors
+    /// The server was not reached, did not respond within the timeout, or responded with a failure.
+    pub async fn get_document(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        accept: &'static str,
+    ) -> Result<Bytes, RestError> {
+        let path = with_query(path, query);
+        let call = Call {
+            accept,
+            ..Call::get(&path)
+        };
+        self.fetch(call).await
+    }
+
+    /// As [`Self::get_document`], and decodes the JSON of the response.
+    ///
+    /// # Errors
+    /// As [`Self::get_document`], or the response is no such JSON.
+    pub async fn get_json<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, RestError> {
+        self.fetch_json(Call::get(&with_query(path, query))).await
     }
 
     fn webhook_path(&self) -> Path {
@@ -376,6 +408,13 @@ impl RestClient {
             detail: error.to_string(),
         }
     }
+}
+
+fn with_query(path: &str, query: &[(&str, &str)]) -> Path {
+    let parameters = query.iter();
+    parameters.fold(Path::new(path), |path, (name, value)| {
+        path.query(name, value)
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The endpoints that are not about objects: discovery, OpenAPI, the version, the keys of service account tokens, health
-//! checks, metrics, and the backup of the storage.
+//! checks, metrics, and the backup and the revisions of the storage.
 
 pub(crate) mod backup;
 pub(crate) mod discovery;
@@ -9,5 +9,6 @@ pub(crate) mod health;
 pub(crate) mod method;
 pub(crate) mod metrics;
 pub(crate) mod openapi;
+pub(crate) mod revisions;
 pub(crate) mod route;
 pub(crate) mod version;

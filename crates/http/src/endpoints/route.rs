@@ -12,6 +12,7 @@ use crate::endpoints::discovery::{self, DiscoveryForm};
 use crate::endpoints::flow_control;
 use crate::endpoints::method::check_is_read;
 use crate::endpoints::openapi::{self, DocumentRequest};
+use crate::endpoints::revisions;
 use crate::endpoints::version;
 use crate::error::HttpError;
 use crate::request::accept::{accept_header, is_pretty};
@@ -63,6 +64,10 @@ pub(crate) async fn document(
         ["api"] | ["apis"] => {
             check_is_read(parts)?;
             return discover(state, parts, segments == ["api"]);
+        }
+        ["debug", "storage", "revisions"] => {
+            check_is_read(parts)?;
+            Some(revisions::document(state, parts).await?)
         }
         [""] => Some(root(state)),
         ["version"] => Some(version::version(state.config.git_commit)),

@@ -7,18 +7,19 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::response::watch_body::WatchSource;
+use crate::verbs::watch_events::Events;
 use crate::watch_access::WatchAccess;
 use crate::watch_counts::CountedWatch;
 use watchet_api::Status;
 use watchet_metrics::{WatchEnd, WatchMetrics};
-use watchet_registry::{OpenWatch, ReadError, Watch, WatchItem};
+use watchet_registry::{OpenWatch, ReadError, WatchItem, WatchRecord};
 
 /// A watch of a client. When it is dropped, it counts and logs why it ended.
-#[derive(Debug)]
 pub(super) struct AuthorizedWatch {
-    pub(super) watcher: Watch,
+    pub(super) events: Events,
     pub(super) access: WatchAccess,
-    pub(super) open: OpenWatch,
+    /// `None` for the history of storage, which ends by itself.
+    pub(super) open: Option<OpenWatch>,
     /// Cancelled when the response is aborted because its client does not read.
     pub(super) abort: CancellationToken,
     /// Cancelled when the server stops.
@@ -38,7 +39,7 @@ pub(super) struct WatchProgress {
 
 impl WatchSource for AuthorizedWatch {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
-        let items = self.watcher.poll_next(cx);
+        let items = self.events.poll_next(cx);
         match &items {
             Poll::Ready(Some(items)) => {
                 if let Some(WatchItem::Error(error)) = items.last() {
@@ -57,9 +58,9 @@ impl WatchSource for AuthorizedWatch {
 }
 
 impl AuthorizedWatch {
-    /// Returns why the watch ended.
-    fn end(&self) -> WatchEnd {
-        let is_late = Instant::now() >= self.watcher.deadline();
+    /// Returns why the watch of `record` ended.
+    fn end(&self, record: &WatchRecord) -> WatchEnd {
+        let is_late = Instant::now() >= self.events.deadline();
         if self.access.denial().is_some() {
             return WatchEnd::Access;
         }
@@ -71,7 +72,7 @@ impl AuthorizedWatch {
         // The stop of the server also cancels the token of the watch.
         if self.stop.is_cancelled() {
             WatchEnd::Shutdown
-        } else if self.open.record().was_ended() {
+        } else if record.was_ended() {
             WatchEnd::Deleted
         } else if self.abort.is_cancelled() {
             WatchEnd::Aborted
@@ -87,9 +88,13 @@ impl AuthorizedWatch {
 
 impl Drop for AuthorizedWatch {
     fn drop(&mut self) {
-        let end = self.end();
+        let Some(open) = &self.open else {
+            return;
+        };
+        let record = open.record();
+        let end = self.end(record);
         self.metrics.ended(end);
-        let (record, reason) = (self.open.record(), end.as_str());
+        let reason = end.as_str();
         let origin = record.origin();
         let (user, resource) = (&origin.user.name, origin.resource.qualified());
         let namespace = origin.namespace.as_deref().unwrap_or_default();

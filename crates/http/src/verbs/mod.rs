@@ -7,6 +7,7 @@ mod read;
 mod run;
 mod verb_check;
 mod watch;
+mod watch_events;
 mod write;
 
 pub(crate) use run::run;

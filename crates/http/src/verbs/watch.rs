@@ -22,9 +22,17 @@ use crate::response::watch_meter::WatchMeter;
 use crate::response::websocket::{self, WatchUpgrade};
 use crate::verbs::authorized_watch::{AuthorizedWatch, WatchProgress};
 use crate::verbs::call::Call;
+use crate::verbs::watch_events::Events;
 use crate::watch_access::Requirements;
 use watchet_api::{ListOptions, UserInfo};
-use watchet_registry::{WatchOrigin, WatchRecord};
+use watchet_registry::{OpenWatch, WatchOrigin, WatchRecord};
+
+/// The parameter of a watch that requests the history of storage instead: the events after the resourceVersion, or all
+/// that storage has, and then a bookmark and the end.
+const HISTORY: &str = "historyFromStorage";
+
+/// The time limit of a watch of history.
+const HISTORY_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// How long after its end a watch waits for the client to receive the rest.
 const WATCH_END_SEND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,10 +51,19 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     let user = call.parts.extensions.get::<Arc<UserInfo>>();
     let user = user.map_or("", |user| &user.name);
     let counted = call.state.watch_counts.open(user)?;
-    let mut watcher = call
-        .registry()
-        .watch(&call.resource, call.namespace.as_deref(), &options)
-        .await?;
+    let (registry, namespace) = (call.registry(), call.namespace.as_deref());
+    let mut events = match call.query.flag(HISTORY) {
+        true => Events::Past {
+            events: registry
+                .history(&call.resource, namespace, &options)
+                .await?,
+            deadline: Instant::now() + HISTORY_TIME_MAX,
+        },
+        false => {
+            let watch = registry.watch(&call.resource, namespace, &options);
+            Events::Live(Box::new(watch.await?))
+        }
+    };
     let tasks = &call.state.config.connections;
     // client-go lists again after a watch that ends within a second without an event, but not
     // after a 429.
@@ -60,15 +77,21 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     let access = call.state.watch_access.open(requirements).await?;
     // Ends with the access, and if the watcher's object is deleted.
     let ended = access.ended().child_token();
-    watcher.end_with(ended.clone());
-    let open_watches = call.registry().open_watches();
-    let origin = watch_origin(call, &options, &negotiated);
-    let open = open_watches.add(origin, watcher.monitor(), ended.clone());
-    let meter = watch_meter(call, open.record());
-    let deadline = watcher.deadline() + WATCH_END_SEND_TIMEOUT;
+    let open = match &events {
+        Events::Live(watch) => {
+            let origin = watch_origin(call, &options, &negotiated);
+            let open_watches = call.registry().open_watches();
+            Some(open_watches.add(origin, watch.monitor(), ended.clone()))
+        }
+        // A read of history ends, so it is no open watch.
+        Events::Past { .. } => None,
+    };
+    let meter = watch_meter(call, open.as_ref().map(OpenWatch::record));
+    let deadline = events.deadline() + WATCH_END_SEND_TIMEOUT;
+    events = events.end_with(ended.clone());
     let (abort, config) = (CancellationToken::new(), &call.state.config);
     let watch = AuthorizedWatch {
-        watcher,
+        events,
         access,
         open,
         abort: abort.clone(),
@@ -114,13 +137,13 @@ fn watch_origin(call: &Call, options: &ListOptions, negotiated: &Negotiated) -> 
     }
 }
 
-fn watch_meter(call: &Call, record: &Arc<WatchRecord>) -> WatchMeter {
+fn watch_meter(call: &Call, record: Option<&Arc<WatchRecord>>) -> WatchMeter {
     let resource = &call.resource;
     let http = call.state.config.metrics.http();
     WatchMeter {
         metrics: http.watches(&resource.group, &resource.version, &resource.plural),
         scope: scope_of(call.name.is_some(), call.namespace.is_some()),
         started: Instant::now(),
-        record: Some(Arc::clone(record)),
+        record: record.cloned(),
     }
 }

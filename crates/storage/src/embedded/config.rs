@@ -31,6 +31,16 @@ pub struct LastRevision<'a> {
     pub was_used: bool,
 }
 
+/// How much history a store retains: that of `time`, but at most `bytes_max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryRetention {
+    /// The age of the oldest state that can be read.
+    pub time: Duration,
+    /// Maximum size of the retained changes. If the changes of `time` take more, older ones are
+    /// compacted.
+    pub bytes_max: u64,
+}
+
 /// The configuration of an embedded store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbeddedConfig {
@@ -41,6 +51,8 @@ pub struct EmbeddedConfig {
     /// [compactor](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/storage/etcd3/compact.go)
     /// does. Zero disables compaction.
     pub compaction_interval: Duration,
+    /// If set, history is compacted by its age and size instead, while `maintain` runs.
+    pub retention: Option<HistoryRetention>,
 }
 
 impl Default for EmbeddedConfig {
@@ -49,6 +61,7 @@ impl Default for EmbeddedConfig {
         Self {
             durability: Durability::Fsync,
             compaction_interval: Duration::from_secs(5 * 60),
+            retention: None,
         }
     }
 }

@@ -10,6 +10,8 @@ pub const REVISION_FILE: &str = "store.revision_file";
 /// The name of the file that stores the last durable revision in the data directory, outside of the directory of the store,
 /// so that a replaced directory is detected. See [`LastRevision`](super::LastRevision).
 pub const LAST_REVISION_FILE: &str = "last-revision";
+/// The name of the file with the times of revisions. See [`RevisionTimes`](crate::RevisionTimes).
+pub const TIMES_FILE: &str = "store.times";
 /// The name of the file that occupies disk space until the disk is full.
 pub const RESERVE_FILE: &str = "store.reserve";
 /// The names of the files of the write-ahead log.

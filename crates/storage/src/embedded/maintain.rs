@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Fault;
 use super::operation::{Op, REOPEN_PAUSE, Reply};
+use super::times::{SAMPLE_PERIOD, retention_period};
 use super::writer::SHRINK_LIVE_MAX;
 use super::{Durability, Embedded};
 use crate::{Storage as _, StorageError};
@@ -47,13 +48,18 @@ const EXPIRY_RETRY: Duration = Duration::from_secs(10);
 impl Embedded {
     /// Runs until `cancel`, then flushes.
     pub(super) async fn maintain_until(&self, cancel: CancellationToken) {
-        let mut compaction = timer(self.config.compaction_interval);
+        let mut compaction = timer(match self.config.retention {
+            Some(retention) => retention_period(&retention),
+            None => self.config.compaction_interval,
+        });
         let mut flush = match self.config.durability {
             Durability::Interval(period) => timer(period),
             Durability::None => timer(FLUSH_PERIOD),
             Durability::Fsync => None,
         };
         let mut checkpoint = timer(CHECKPOINT_PERIOD);
+        let mut sample = timer(SAMPLE_PERIOD);
+        self.sample_revision().await;
         let mut reclaim = timer(REOPEN_PAUSE);
         let (mut reclaims, mut remembered_full) = (0_u64, None);
         let mut verification = self.data.is_unverified().then_some(0);
@@ -95,7 +101,11 @@ impl Embedded {
                     // A failure was logged, and the store is opened again.
                     drop(self.execute(Op::Reclaim).await);
                 }
-                () = tick(&mut compaction) => remembered = self.compact_round(remembered).await,
+                () = tick(&mut sample) => self.sample_revision().await,
+                () = tick(&mut compaction) => match self.config.retention {
+                    Some(retention) => self.compact_retained(&retention).await,
+                    None => remembered = self.compact_round(remembered).await,
+                },
                 () = sleep_until(verify_at), if verification.is_some() => {
                     let next = self.verify_part(verification.unwrap_or_default()).await;
                     let pause = match next == verification {
@@ -111,6 +121,7 @@ impl Embedded {
                 }
             }
         }
+        self.sample_revision().await;
         self.flush(Op::FlushAndLowerCeiling).await;
     }
 
@@ -142,12 +153,7 @@ impl Embedded {
     /// Compacts at `remembered`, the revision of the previous round, and returns the current one.
     async fn compact_round(&self, remembered: Option<ResourceVersion>) -> Option<ResourceVersion> {
         if let Some(at) = remembered {
-            match self.compact(at).await {
-                Ok(()) => tracing::debug!(revision = at.get(), "compacted"),
-                // A client has compacted at a later revision.
-                Err(StorageError::Compacted { .. }) => {}
-                Err(error) => tracing::error!(error = %error, "cannot compact the store"),
-            }
+            self.compact_and_log(at).await;
         }
         match self.data.newest().map(ResourceVersion::new) {
             Ok(revision) => Some(revision),
@@ -155,6 +161,19 @@ impl Embedded {
                 tracing::error!(error = %error, "cannot read the store's revision");
                 None
             }
+        }
+    }
+
+    /// Compacts at `at`, and logs a failure.
+    pub(super) async fn compact_and_log(&self, at: ResourceVersion) {
+        match self.compact(at).await {
+            Ok(()) => {
+                self.times.compacted(at);
+                tracing::debug!(revision = at.get(), "compacted");
+            }
+            // A client has compacted at a later revision.
+            Err(StorageError::Compacted { .. }) => {}
+            Err(error) => tracing::error!(error = %error, "cannot compact the store"),
         }
     }
 

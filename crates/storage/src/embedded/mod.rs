@@ -50,6 +50,7 @@ mod batch;
 mod check;
 mod checked_file;
 mod checkpointer;
+mod clock;
 mod codec;
 mod config;
 mod data;
@@ -72,6 +73,7 @@ mod sparse;
 mod state;
 mod tables;
 mod threads;
+mod times;
 mod visit;
 mod wal;
 mod watch;
@@ -82,13 +84,12 @@ mod writer_task;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use redb::StorageBackend;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use self::backup::{
@@ -96,17 +97,19 @@ pub use self::backup::{
     is_restore_interrupted, restore, verify_backup,
 };
 pub use self::check::CheckReport;
-pub use self::config::{Durability, EmbeddedConfig, LastRevision};
+pub use self::config::{Durability, EmbeddedConfig, HistoryRetention, LastRevision};
 #[cfg(feature = "simulation")]
 pub use self::simulation::{SimulatedDisk, SimulatedFault};
 
 use self::checkpointer::Checkpointer;
+use self::clock::Clock;
 use self::data::Data;
 use self::deadlines::Deadlines;
 pub use self::error::OpenError;
 use self::error::{Fault, catch_damage};
 pub use self::files::{
-    CHECKSUMS_FILE, DATA_FILE, LAST_REVISION_FILE, RESERVE_FILE, REVISION_FILE, WAL_FILES,
+    CHECKSUMS_FILE, DATA_FILE, LAST_REVISION_FILE, RESERVE_FILE, REVISION_FILE, TIMES_FILE,
+    WAL_FILES,
 };
 use self::hub::Hub;
 pub use self::offline::{Resized, bump_revision, check, compact_file};
@@ -119,8 +122,8 @@ use self::wal::Wal;
 use self::watch::Cursor;
 use self::writer::{SHRINK_LIVE_MAX_AT_END, WriterThread};
 use super::{
-    BackupStream, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, Storage,
-    StorageError, StorageWatch,
+    BackupStream, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, RevisionTimes,
+    Storage, StorageError, StorageWatch,
 };
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_tasks::Tasks;
@@ -139,6 +142,9 @@ pub struct Embedded {
     hub: Arc<Hub>,
     status: Arc<WriterStatus>,
     clock: Clock,
+    times: Arc<RevisionTimes>,
+    /// The number of bytes written before the store was opened, as far as `times` has it.
+    written_before: u64,
     tasks: Tasks,
     /// `None` once dropped, which stops the writer. See [`WriterThread::run`] for the queue.
     queue: Option<mpsc::Sender<Op>>,
@@ -175,20 +181,33 @@ impl Embedded {
         config: EmbeddedConfig,
     ) -> Result<Arc<Self>, OpenError> {
         let (data, wal) = Data::open(directory, last_revision)?;
-        let store = Self::start("embedded", config, data, Some(wal), Threads::Spawned)?;
+        let mut store = Self::start("embedded", config, data, Some(wal), Threads::Spawned)?;
+        let newest = ResourceVersion::new(store.hub.published());
+        store.times = Arc::new(RevisionTimes::open(&directory.join(TIMES_FILE), newest));
+        let last = store.times.newest();
+        store.written_before = last.map_or(0, |last| last.written_bytes);
         Ok(Arc::new(store))
     }
 
     /// Creates a store in memory.
-    pub(super) fn in_memory(compaction_interval: Duration) -> Result<Self, OpenError> {
-        Self::on(Sparse::default(), compaction_interval)
+    #[cfg(test)]
+    fn in_memory(compaction_interval: Duration) -> Result<Self, OpenError> {
+        Self::in_memory_with(EmbeddedConfig {
+            compaction_interval,
+            ..EmbeddedConfig::default()
+        })
     }
 
-    fn on(backend: impl StorageBackend, compaction_interval: Duration) -> Result<Self, OpenError> {
+    /// Creates a store in memory. The durability of `config` has no effect.
+    pub(super) fn in_memory_with(config: EmbeddedConfig) -> Result<Self, OpenError> {
+        Self::on(Sparse::default(), config)
+    }
+
+    fn on(backend: impl StorageBackend, config: EmbeddedConfig) -> Result<Self, OpenError> {
         let config = EmbeddedConfig {
             // There is no disk; a commit is complete when it returns.
             durability: Durability::Fsync,
-            compaction_interval,
+            ..config
         };
         Self::start("memory", config, Data::on(backend)?, None, Threads::Spawned)
     }
@@ -279,6 +298,8 @@ impl Embedded {
             hub,
             status,
             clock: Clock::start(),
+            times: Arc::default(),
+            written_before: 0,
             tasks,
             queue: Some(queue),
             writer: Mutex::new(Some(writer)),
@@ -446,6 +467,10 @@ impl Storage for Embedded {
         read.await
     }
 
+    fn revision_times(&self) -> Option<Arc<RevisionTimes>> {
+        Some(self.times.clone())
+    }
+
     fn progress_supported(&self) -> bool {
         true
     }
@@ -457,42 +482,6 @@ impl Storage for Embedded {
     async fn maintain(&self, cancel: CancellationToken) {
         self.maintain_until(cancel).await;
     }
-}
-
-/// The clock for deadlines, which must survive a restart: the system time at which the store was
-/// opened plus Tokio's elapsed time, so that tests can pause it and system clock steps expire
-/// nothing.
-#[derive(Debug, Clone, Copy)]
-struct Clock {
-    opened: Instant,
-    opened_ms: u64,
-}
-
-impl Clock {
-    fn start() -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
-            opened: Instant::now(),
-            // A clock before 1970 is invalid; deadlines then count from the epoch.
-            opened_ms: since_epoch.map_or(0, saturating_ms),
-        }
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.opened_ms
-            .saturating_add(saturating_ms(self.opened.elapsed()))
-    }
-
-    /// Returns the time `ttl` from now; never 0 ("no deadline") or `u64::MAX` ("no first
-    /// deadline").
-    fn after_ms(&self, ttl: Duration) -> u64 {
-        let deadline = self.now_ms().saturating_add(saturating_ms(ttl));
-        deadline.clamp(1, u64::MAX - 1)
-    }
-}
-
-fn saturating_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -66,6 +66,8 @@ pub(super) struct WriterStatus {
     pub(super) has_failed: Notify,
     /// True while creations and updates that grow an object are rejected because the disk is almost full.
     pub(super) is_no_space: AtomicBool,
+    /// The number of bytes of records written since the store was opened.
+    pub(super) written_bytes: AtomicU64,
     /// True while nothing is written to the tables, because the disk has no space for that.
     pub(super) is_blocked: AtomicBool,
 }

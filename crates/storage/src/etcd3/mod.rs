@@ -52,7 +52,8 @@ use self::failure::Failure;
 use self::keys::{Layout, raw_revision, revision};
 use self::lease::Leases;
 use crate::{
-    Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
+    Expect, KeyValue, ListPage, ListRequest, Outcome, Put, RevisionSample, RevisionTimes, Storage,
+    StorageError, StorageWatch,
 };
 use watchet_api::{ResourceVersion, StorageKey};
 
@@ -63,6 +64,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// returns `request timed out` after 7 s; the proposal may still be applied.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The interval of the samples of etcd's revision, which is the precision of times.
+const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
+
 /// The etcd back end. See the module documentation.
 #[derive(Debug)]
 pub struct Etcd3 {
@@ -71,6 +75,7 @@ pub struct Etcd3 {
     leases: Leases,
     compacted: CompactedRevision,
     compaction_interval: Duration,
+    times: Arc<RevisionTimes>,
 }
 
 impl Etcd3 {
@@ -91,6 +96,7 @@ impl Etcd3 {
             leases: Leases::new(config.lease_keys),
             compacted: CompactedRevision::default(),
             compaction_interval: config.compaction_interval,
+            times: Arc::default(),
         }))
     }
 
@@ -99,6 +105,27 @@ impl Etcd3 {
         let key = self.layout.probe();
         let (_, at) = self.read(key).await?;
         Ok(at)
+    }
+
+    /// Records the revision with the time, forever: etcd itself records no times. It is that of the last
+    /// read or write, at most the interval at which the caches read the compacted revision ago, so that
+    /// samples need no requests of their own.
+    async fn sample_revisions(&self) {
+        let opened = tokio::time::Instant::now();
+        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let opened_at = since_epoch.unwrap_or_default();
+        loop {
+            let revision = self.cluster.identity().reached();
+            if !revision.is_zero() {
+                let now = opened_at + opened.elapsed();
+                self.times.record(RevisionSample {
+                    time_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+                    revision,
+                    written_bytes: 0,
+                });
+            }
+            tokio::time::sleep(SAMPLE_PERIOD).await;
+        }
     }
 
     async fn read(
@@ -254,6 +281,10 @@ impl Storage for Etcd3 {
         self.compacted.get(read).await
     }
 
+    fn revision_times(&self) -> Option<Arc<RevisionTimes>> {
+        Some(self.times.clone())
+    }
+
     fn progress_supported(&self) -> bool {
         self.cluster.progress_is_supported()
     }
@@ -274,12 +305,13 @@ impl Storage for Etcd3 {
                 self.run_compactor(self.compaction_interval).await
             }
         };
-        // Cancellation first; the other two never end and are independent.
+        // Cancellation first; the other three never end and are independent.
         tokio::select! {
             biased;
             () = cancel.cancelled() => {}
             () = compaction => {}
             () = self.cluster.keep_probing() => {}
+            () = self.sample_revisions() => {}
         }
     }
 }

@@ -24,10 +24,11 @@ use crate::server::config::requests::RequestLimits;
 use crate::server::config::setting_value::{ConfigError, SettingValue, parsed_duration};
 use crate::server::config::settings::Settings;
 use crate::server::config::sni::{SniCertificate, sni_certificates};
-use crate::server::config::storage::{StorageConfig, media_type, storage};
+use crate::server::config::storage::{StorageConfig, media_type, retention, storage};
 use crate::server::config::tls::{TlsParameters, extra_names};
 use crate::server::config::token_config::TokenConfig;
 use crate::services::ServiceRanges;
+use crate::storage::embedded::HistoryRetention;
 
 /// The configuration of `watchet serve`.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,6 +69,8 @@ pub(in crate::server) struct Config {
     pub encryption: Option<EncryptionSettings>,
     /// `--etcd-compaction-interval`; zero never compacts.
     pub compaction_interval: Duration,
+    /// `--history-retention` and `--history-retention-bytes-max`
+    pub retention: Option<HistoryRetention>,
     /// The watch caches, the service ranges and the admission plugins.
     pub registry: RegistryConfig,
     /// `--admission-control-config-file`
@@ -150,6 +153,7 @@ impl Config {
             storage: storage(flags)?,
             encryption: EncryptionSettings::check(flags)?,
             compaction_interval: parsed_duration(&flags.etcd_compaction_interval)?,
+            retention: retention(flags)?,
             registry: RegistryConfig {
                 caches: watch_cache(flags)?,
                 service_ranges: service_ranges(flags)?,

@@ -26,6 +26,7 @@ fn open_with(directory: &Path, durability: Durability) -> Result<Arc<Embedded>, 
     let config = EmbeddedConfig {
         durability,
         compaction_interval: Duration::ZERO,
+        retention: None,
     };
     Embedded::open(directory, config)
 }

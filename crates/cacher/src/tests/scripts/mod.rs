@@ -317,6 +317,7 @@ async fn scripts_pass_over_the_embedded_store() {
         let config = EmbeddedConfig {
             durability: Durability::None,
             compaction_interval: Duration::ZERO,
+            retention: None,
         };
         let run = runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let storage = Embedded::open(&directory.path().join(run.to_string()), config);

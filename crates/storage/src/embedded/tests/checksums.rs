@@ -12,6 +12,7 @@ fn open(directory: &Path) -> Result<Arc<Embedded>, OpenError> {
     let config = EmbeddedConfig {
         durability: Durability::Fsync,
         compaction_interval: Duration::ZERO,
+        retention: None,
     };
     Embedded::open(directory, config)
 }

@@ -312,6 +312,7 @@ impl Disk {
         let config = EmbeddedConfig {
             durability,
             compaction_interval: Duration::ZERO,
+            retention: None,
         };
         Arc::new(Embedded::start("test", config, data, Some(wal), Threads::Spawned).unwrap())
     }

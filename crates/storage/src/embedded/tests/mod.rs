@@ -9,10 +9,12 @@ mod offline;
 mod replaced;
 mod restored;
 mod size;
+mod times;
 mod visit;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use redb::ReadableTableMetadata as _;
+use tokio::time::Instant;
 
 use super::batch::Batch;
 use super::*;

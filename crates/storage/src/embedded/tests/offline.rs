@@ -14,6 +14,7 @@ pub(super) fn open(directory: &Path) -> Arc<Embedded> {
     let config = EmbeddedConfig {
         durability: Durability::Fsync,
         compaction_interval: Duration::ZERO,
+        retention: None,
     };
     Embedded::open(directory, config).unwrap()
 }

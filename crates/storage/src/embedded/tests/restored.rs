@@ -26,6 +26,7 @@ impl DataDirectory {
         let config = EmbeddedConfig {
             durability,
             compaction_interval: Duration::ZERO,
+            retention: None,
         };
         Embedded::open_with_last_revision(&self.store(), last_revision, config)
     }

@@ -9,6 +9,7 @@ fn open(directory: &Path) -> Arc<Embedded> {
     let config = EmbeddedConfig {
         durability: Durability::Fsync,
         compaction_interval: Duration::ZERO,
+        retention: None,
     };
     Embedded::open(directory, config).unwrap()
 }
@@ -187,6 +188,7 @@ async fn sizes_after_many_changes() {
     let config = EmbeddedConfig {
         durability: Durability::Fsync,
         compaction_interval: Duration::from_secs(5),
+        retention: None,
     };
     let store = Embedded::open(directory.path(), config).unwrap();
     let tasks = Tasks::new();

@@ -81,6 +81,7 @@ async fn a_visit_equals_a_list() {
     let config = EmbeddedConfig {
         durability: Durability::Fsync,
         compaction_interval: Duration::ZERO,
+        retention: None,
     };
     let store = Embedded::open(directory.path(), config).unwrap();
     assert_eq!(assert_visit_equals_list(&store, "/pods/").await, 0);

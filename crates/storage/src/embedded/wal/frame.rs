@@ -65,6 +65,11 @@ impl Frame {
         self.records.push(range);
     }
 
+    /// Returns the length in bytes.
+    pub(in super::super) fn byte_len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Completes the frame: writes its header and checksum.
     pub(in super::super) fn seal(&mut self, sequence: u64, compacted: u64) {
         let len = as_u32(self.bytes.len());

@@ -317,6 +317,10 @@ impl WriterThread {
             wal.append(&frame).map_err(Fault::Failed)?;
             self.data.record_durable(position.revision);
         }
+        let written = frame.byte_len() as u64;
+        self.status
+            .written_bytes
+            .fetch_add(written, Ordering::Relaxed);
         layer.push(frame);
         self.data.publish(layer, position);
         self.hub.publish(events);

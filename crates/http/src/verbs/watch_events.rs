@@ -1,0 +1,52 @@
+//! [`Events`]: the events of a watch, from the cache or from the history of storage.
+
+use std::task::{Context, Poll};
+
+use futures_util::StreamExt as _;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use watchet_registry::{StorageHistory, Watch, WatchItem};
+
+/// The events of a watch.
+pub(super) enum Events {
+    /// From the cache, without an end.
+    Live(Box<Watch>),
+    /// From storage, up to the present.
+    Past {
+        events: StorageHistory,
+        deadline: Instant,
+    },
+}
+
+impl Events {
+    /// Returns the time at which the events end at the latest.
+    pub(super) fn deadline(&self) -> Instant {
+        match self {
+            Self::Live(watch) => watch.deadline(),
+            Self::Past { deadline, .. } => *deadline,
+        }
+    }
+
+    /// Ends the events when `token` is cancelled.
+    pub(super) fn end_with(self, token: CancellationToken) -> Self {
+        match self {
+            Self::Live(mut watch) => {
+                watch.end_with(token);
+                Self::Live(watch)
+            }
+            Self::Past { events, deadline } => Self::Past {
+                events: Box::pin(events.take_until(token.cancelled_owned())),
+                deadline,
+            },
+        }
+    }
+
+    /// Polls for the next events, as [`Watch::poll_next`].
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
+        match self {
+            Self::Live(watch) => watch.poll_next(cx),
+            Self::Past { events, .. } => events.as_mut().poll_next(cx),
+        }
+    }
+}
