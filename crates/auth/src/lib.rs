@@ -66,6 +66,7 @@ pub mod rbac;
 
 mod authenticator;
 mod client_certificate;
+mod console_session;
 mod credential;
 mod external_authenticator;
 mod external_token;
@@ -86,6 +87,10 @@ pub use attributes::Attributes;
 pub use authenticator::{AnonymousAccess, AuthenticatedRequest, Authenticator};
 pub use authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
 pub use client_certificate::{ClientCertificate, ClientCertificates, PeerCertificate};
+pub use console_session::{
+    ConsoleSession, ConsoleSessions, LOGIN_CODE_SECONDS, NewSession, SESSION_SECONDS,
+    SessionIdentity,
+};
 pub use credential::Credential;
 pub use external_authenticator::{ExternalAuthenticator, ExternalUser};
 pub use external_token::ExternalToken;

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit;
 use crate::authorization::authorize;
 use crate::endpoints::health::{self, Endpoint};
-use crate::endpoints::{backup, metrics, route};
+use crate::endpoints::{backup, console_link, metrics, route};
 use crate::error::HttpError;
 use crate::in_flight::{self, Flow, InFlightPermit};
 use crate::request::accept::{accept_header, is_pretty, status_media};
@@ -185,6 +185,9 @@ async fn dispatch(
             }
             if segments == backup::PATH {
                 return backup::serve(state, parts).await;
+            }
+            if segments == console_link::PATH {
+                return console_link::create(state, parts);
             }
             let response = route::document(state, parts, &segments);
             let classification = parts.extensions.get::<Classification>().cloned();

@@ -254,7 +254,8 @@ async fn reason_to_end(signals: &mut Signals, running: &Running) -> Result<EndSi
 
 /// Prints the announcement. A closed stdout does not stop the server.
 fn announce(running: &Running, started: Instant) {
-    if let Err(error) = announce::announce(&mut io::stdout().lock(), &running.done) {
+    let console = running.console_link();
+    if let Err(error) = announce::announce(&mut io::stdout().lock(), &running.done, &console) {
         tracing::warn!(%error, "cannot print the announcement");
     }
     log_ready(running, started);

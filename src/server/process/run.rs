@@ -4,11 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::api::UserInfo;
+use crate::api::{SYSTEM_MASTERS, UserInfo};
 use crate::audit::Auditor;
+use crate::auth::{ConsoleSessions, SessionIdentity};
 use crate::builtin::{KubernetesService, new_registry_with_config, start_token_tracking};
+use crate::console;
 use crate::controllers;
 use crate::http::{self, HealthCheck, HttpConfig};
 use crate::registry::Registry;
@@ -17,6 +20,7 @@ use crate::server::process::encryption;
 use crate::server::process::files::DataDir;
 use crate::server::process::flow_control;
 use crate::server::process::git_commit::GIT_COMMIT;
+use crate::server::process::pki::ADMIN_USER;
 use crate::server::process::quotas::BuiltinQuotas;
 use crate::server::process::reload;
 use crate::server::process::roles;
@@ -42,6 +46,7 @@ const DAMAGE_PAUSE: Duration = Duration::from_millis(100);
 pub(in crate::server) struct Running {
     /// The results of the build.
     pub done: Done,
+    sessions: Arc<ConsoleSessions>,
     ports: Tasks,
     connections: Tasks,
     controllers: Tasks,
@@ -145,7 +150,10 @@ impl Server {
         };
         launcher.start_all();
 
+        let sessions = Arc::clone(self.secure.authenticator.sessions());
+        let console = console::router(Arc::clone(&sessions));
         let config = self.requests.apply(HttpConfig {
+            console_sessions: Some(Arc::clone(&sessions)),
             connections: connections.clone(),
             checks,
             flow_control,
@@ -173,6 +181,7 @@ impl Server {
         spawn_secure(
             self.secure,
             router.clone(),
+            console.clone(),
             token_routes,
             self.auditor.clone(),
             &self.connections,
@@ -182,6 +191,7 @@ impl Server {
         if let Some(listener) = self.insecure {
             let service = Service {
                 router: router.clone(),
+                console: Some(console),
                 authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
                 auditor: self.auditor,
                 tasks: connections.clone(),
@@ -195,6 +205,7 @@ impl Server {
         ports.spawn("idle connections", end_idle);
         let running = Running {
             done: self.done,
+            sessions,
             ports,
             connections,
             controllers,
@@ -217,6 +228,20 @@ impl Running {
         for part in &self.ready {
             roles::until_true(part.clone()).await;
         }
+    }
+
+    /// Returns a link that logs a browser in to the console as the user of the kubeconfig, once.
+    pub(in crate::server) fn console_link(&self) -> String {
+        let groups = vec![SYSTEM_MASTERS.to_owned()];
+        let admin = UserInfo::authenticated(ADMIN_USER.to_owned(), String::new(), groups);
+        let identity = SessionIdentity {
+            user: Arc::new(admin),
+            credential: None,
+        };
+        let now = Timestamp::now().as_second();
+        let code = self.sessions.new_code(identity, now);
+        let (path, fragment) = (console::PATH, console::LOGIN_FRAGMENT);
+        format!("https://{}{path}{fragment}{code}", self.done.secure)
     }
 
     /// Waits until the embedded store has found damage; forever with another storage. Before the server is ready, that
@@ -296,6 +321,7 @@ async fn first_failure(groups: [&Tasks; 6]) -> TaskFailed {
 fn spawn_secure(
     port: SecurePort,
     router: axum::Router,
+    console: axum::Router,
     token_routes: axum::Router,
     auditor: Option<Arc<Auditor>>,
     open: &Arc<Connections>,
@@ -304,6 +330,7 @@ fn spawn_secure(
 ) {
     let service = Service {
         router,
+        console: Some(console),
         authentication: Authentication::Required {
             authenticator: port.authenticator,
             token_routes,
