@@ -119,6 +119,11 @@ export class Page {
     await this.call('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: scheme }] });
   }
 
+  /** Runs a script in each document, before its own scripts. */
+  async onNewDocument(source) {
+    await this.call('Page.addScriptToEvaluateOnNewDocument', { source });
+  }
+
   /** Opens an address. */
   async navigate(url) {
     await this.call('Page.navigate', { url });
@@ -154,7 +159,7 @@ export class Page {
 
   /** Presses a key, as a user does. */
   async press(key) {
-    const [code, windowsVirtualKeyCode] = KEYS[key] ?? [undefined, key.toUpperCase().charCodeAt(0)];
+    const [code, windowsVirtualKeyCode] = KEYS[key] ?? [undefined, /\w/.test(key) ? key.toUpperCase().charCodeAt(0) : 0];
     const text = key.length === 1 ? key : key === 'Enter' ? '\r' : undefined;
     await this.call('Input.dispatchKeyEvent', { type: text ? 'keyDown' : 'rawKeyDown', key, code, text, windowsVirtualKeyCode });
     await this.call('Input.dispatchKeyEvent', { type: 'keyUp', key, code, windowsVirtualKeyCode });

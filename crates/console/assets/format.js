@@ -16,6 +16,11 @@ function short(value) {
   return absolute >= 100 ? value.toFixed(0) : absolute >= 10 ? value.toFixed(1) : value.toFixed(2);
 }
 
+/** Returns a number of things: "1 object", "2 objects". */
+export function plural(value, singular, several = `${singular}s`) {
+  return `${count(value)} ${value === 1 ? singular : several}`;
+}
+
 /** Returns a size in bytes: 1536 as "1.50 KiB". */
 export function bytes(value) {
   if (!Number.isFinite(value)) return '-';

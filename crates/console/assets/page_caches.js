@@ -6,6 +6,7 @@ import { bytes, count, duration } from './format.js';
 import { sumBy } from './metrics.js';
 import { arc } from './plots.js';
 import { ringPosition } from './ring.js';
+import { checkServed } from './watchers.js';
 
 const PATH = '/apis/watchet.dev/v1alpha1/watchcaches';
 const WATCHERS = '/apis/watchet.dev/v1alpha1/watchers';
@@ -35,8 +36,9 @@ class Caches {
   }
 
   async start() {
-    this.#follow(WATCHERS, this.watchers).catch(() => {});
     try {
+      await checkServed(this.context);
+      this.#follow(WATCHERS, this.watchers).catch(() => {});
       await this.#follow(PATH, this.caches);
     } catch (error) {
       if (this.signal.aborted) return;

@@ -2,7 +2,7 @@
 
 import { TABLE_FORM, follow, isForbidden, listPages, resourcePath } from './api.js';
 import { h, note, replace, setText, throttled } from './dom.js';
-import { count, since } from './format.js';
+import { count, plural, since } from './format.js';
 import { objectHash, resourceHash } from './routes.js';
 import { RowStore } from './store.js';
 import { TimeSlider } from './time_slider.js';
@@ -190,8 +190,9 @@ class Objects {
     this.hasNamespace = hasNamespace;
     this.list.element.classList.toggle('past', this.past !== null);
     this.list.update(this.rows.length);
-    const shown = this.rows.length === store.size ? count(store.size) : `${count(this.rows.length)} of ${count(store.size)}`;
-    setText(this.state, `${shown} objects, ${this.past ? 'as of an earlier version' : this.status}`);
+    const all = plural(store.size, 'object');
+    const shown = this.rows.length === store.size ? all : `${count(this.rows.length)} of ${all}`;
+    setText(this.state, `${shown}, ${this.past ? 'as of an earlier version' : this.status}`);
     this.state.classList.toggle('live', !this.past && this.status === 'live');
     this.state.dataset.count = store.size;
   }

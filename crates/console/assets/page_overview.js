@@ -8,6 +8,8 @@ import { Plot } from './plots.js';
 import { SPAN } from './sampler.js';
 
 const CHECK_INTERVAL = 5000;
+/** The time in milliseconds that plots show at least. */
+const SPAN_MIN = 60_000;
 
 const PLOTS = [
   { title: 'Requests per second', series: ['reads', 'writes', 'errors'], fields: ['reads', 'writes', 'errors'], format: count, help: 'apiserver_request_total; errors are 429 and 5xx' },
@@ -41,9 +43,11 @@ export function show({ root, signal, context }) {
     if (!sampler.current) return;
     drawFacts(facts, sampler.current);
     const to = sampler.current.time;
+    // The plots grow to their full span.
+    const from = Math.max(to - SPAN, Math.min(sampler.points[0].time, to - SPAN_MIN));
     for (const { description, plot } of plots) {
       const points = sampler.points.map((point) => ({ time: point.time, values: description.fields.map((field) => point[field]) }));
-      plot.draw(points, to - SPAN, to);
+      plot.draw(points, from, to);
     }
   }, signal);
   const check = async () => {

@@ -3,7 +3,7 @@
 import { ApiError, JSON_FORM, currentVersion, follow, get, query, resourcePath } from './api.js';
 import { diff, summary } from './diff.js';
 import { h, note, replace, setText, throttled, toast } from './dom.js';
-import { clock, count } from './format.js';
+import { clock, plural } from './format.js';
 import { objectHash } from './routes.js';
 import { keyOf } from './store.js';
 import { VirtualList, drawCells } from './virtual_list.js';
@@ -167,7 +167,7 @@ class Tape {
     this.empty.hidden = this.shown.length > 0;
     this.list.element.hidden = this.shown.length === 0;
     this.list.update(this.shown.length);
-    setText(this.state, `${count(this.total)} events${this.isPaused ? ', paused' : ''}`);
+    setText(this.state, `${plural(this.total, 'event')}${this.isPaused ? ', paused' : ''}`);
   }
 
   #draw(row, event) {

@@ -2,8 +2,8 @@
 
 import { JSON_FORM, follow, request } from './api.js';
 import { h, note, replace, setText, throttled, toast } from './dom.js';
-import { bytes, count, duration, since } from './format.js';
-import { byClient, lagOf, sortWatchers } from './watchers.js';
+import { bytes, count, duration, plural, since } from './format.js';
+import { byClient, checkServed, lagOf, sortWatchers } from './watchers.js';
 import { VirtualList, drawCells } from './virtual_list.js';
 
 const PATH = '/apis/watchet.dev/v1alpha1/watchers';
@@ -64,6 +64,7 @@ class Watchers {
       this.watchers.set(object.metadata.name, { object, time: now });
     };
     try {
+      await checkServed(this.context);
       await follow({
         path: PATH,
         accept: JSON_FORM,
@@ -114,7 +115,7 @@ class Watchers {
     if (selected !== undefined) this.list.selected = this.rows.findIndex(({ metadata }) => metadata.name === selected);
     this.list.update(this.rows.length);
     const parked = all.filter(({ status }) => status.phase === 'Parked').length;
-    setText(this.state, `${count(all.length)} watches, ${count(parked)} parked`);
+    setText(this.state, `${plural(all.length, 'watch', 'watches')}, ${count(parked)} parked`);
     this.state.dataset.parked = parked;
     const clients = byClient(all, this.rates).slice(0, 8);
     replace(this.clients, h('h2', null, 'Clients'), table(['user agent', 'watches', 'parked', 'events/s', 'max lag'],

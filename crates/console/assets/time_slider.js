@@ -41,11 +41,17 @@ export class TimeSlider {
     }
     this.isSearching = false;
     this.draw();
+    if (this.pending && !this.input.disabled) this.step(this.pending);
+    this.pending = 0;
   }
 
   /** Moves to the previous (-1) or next (1) version at which an object of the resource is known to have changed. */
   step(direction) {
-    if (this.input.disabled) return;
+    if (this.input.disabled) {
+      // The oldest version is not known yet: step when it is.
+      this.pending = direction;
+      return;
+    }
     const from = this.version ?? this.current;
     const next = this.clock.neighbor(from, direction);
     if (next === undefined || next < this.oldest) {

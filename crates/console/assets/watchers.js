@@ -1,4 +1,13 @@
-// Sorts and groups the objects of kind Watcher.
+// The objects of kind Watcher: whether they are served, their order, and their clients.
+
+import { ApiError } from './api.js';
+
+/** Throws a 404 if the server does not serve the group of watchers and watch caches: a request would be an error in the console
+ * of the browser. */
+export async function checkServed(context) {
+  const resources = await context.resources();
+  if (!resources.some(({ group }) => group === 'watchet.dev')) throw new ApiError(404, 'the server does not serve watchet.dev');
+}
 
 /** Returns the lag of a watcher; zeros if it has none. */
 export function lagOf({ status }) {

@@ -55,7 +55,8 @@ function value(node, indent, head, lines) {
 }
 
 function map(node, indent, lines) {
-  for (const [name, member] of Object.entries(node)) value(member, `${indent}  `, `${indent}${scalar(name)}:`, lines);
+  const members = Object.entries(node).sort(([one], [other]) => (one < other ? -1 : 1));
+  for (const [name, member] of members) value(member, `${indent}  `, `${indent}${scalar(name)}:`, lines);
 }
 
 function list(items, indent, lines) {
@@ -74,18 +75,16 @@ function list(items, indent, lines) {
   }
 }
 
-/** Returns an object as YAML. Managed fields are left out unless requested. */
+/** Returns an object as YAML, its members sorted by name. Managed fields are left out unless requested. */
 export function toYaml(object, { managedFields = false } = {}) {
+  const { metadata, ...others } = object;
+  if (!metadata) return text(others);
+  const { managedFields: managed, ...visible } = metadata;
+  return text({ ...others, metadata: managedFields && managed ? { ...visible, managedFields: managed } : visible });
+}
+
+function text(object) {
   const lines = [];
-  const { metadata, ...rest } = object;
-  const { managedFields: managed, ...visible } = metadata ?? {};
-  const first = {};
-  for (const name of ['apiVersion', 'kind']) if (name in rest) first[name] = rest[name];
-  const { apiVersion, kind, status, ...others } = rest;
-  const document = { ...first };
-  if (metadata) document.metadata = managedFields && managed ? { ...visible, managedFields: managed } : visible;
-  Object.assign(document, others);
-  if (status !== undefined) document.status = status;
-  map(document, '', lines);
-  return lines.join('\n') + '\n';
+  map(object, '', lines);
+  return `${lines.join('\n')}\n`;
 }

@@ -16,6 +16,7 @@ use crate::controllers;
 use crate::http::{self, HealthCheck, HttpConfig};
 use crate::registry::Registry;
 use crate::server::process::build::{Done, SecurePort, Server};
+use crate::server::process::console_link;
 use crate::server::process::encryption;
 use crate::server::process::files::DataDir;
 use crate::server::process::flow_control;
@@ -240,8 +241,7 @@ impl Running {
         };
         let now = Timestamp::now().as_second();
         let code = self.sessions.new_code(identity, now);
-        let (path, fragment) = (console::PATH, console::LOGIN_FRAGMENT);
-        format!("https://{}{path}{fragment}{code}", self.done.secure)
+        console_link::link(&format!("https://{}", self.done.secure), &code)
     }
 
     /// Waits until the embedded store has found damage; forever with another storage. Before the server is ready, that
