@@ -71,6 +71,7 @@ test('the link that the server prints logs in once', async () => {
   await second.untilText('Log in');
   // The session ends on the server too.
   const token = await page.evaluate("JSON.parse(sessionStorage.getItem('watchet-console')).token");
+  const watch = await server.open('GET', `${CONFIG_MAPS}?watch=true`, undefined, { token });
   const status = async () => {
     const response = await server.open('GET', '/api', undefined, { token });
     response.resume();
@@ -80,6 +81,9 @@ test('the link that the server prints logs in once', async () => {
   await page.evaluate("[...document.querySelectorAll('button')].find((button) => button.innerText === 'Log out').click()");
   await page.untilText('Open the link');
   assert.equal(await status(), 401);
+  let events = '';
+  for await (const chunk of watch.setEncoding('utf8')) events += chunk;
+  assert.match(events, /"code":401/, 'its watches end');
 });
 
 test('all pages are reached by keys, and show data', async () => {

@@ -31,7 +31,7 @@ export class Server {
     Object.assign(server, { child, directory, binary, ended: once(child, 'exit') });
     const killer = setTimeout(() => child.kill('SIGKILL'), START_TIMEOUT);
     for await (const line of createInterface({ input: child.stdout })) {
-      server.link ??= /^Console.*: (https:\S+)$/.exec(line)?.[1];
+      server.link ??= /^Console: (https:\S+)/.exec(line)?.[1];
       server.insecure ??= /^Serving (http:\S+)/.exec(line)?.[1];
       if (!line.startsWith('watchet is ready')) continue;
       clearTimeout(killer);

@@ -8,7 +8,7 @@ const load = (name) => import(new URL(name, assets));
 const api = await load('api.js');
 const { diff, lineDiff, summary, withContext } = await load('diff.js');
 const format = await load('format.js');
-const { Clock, changeTime, oldestVersion } = await load('history.js');
+const { Clock, changeTime, oldestVersion, timeline } = await load('history.js');
 const metrics = await load('metrics.js');
 const { ringPosition } = await load('ring.js');
 const { objectHash, parseHash } = await load('routes.js');
@@ -137,6 +137,26 @@ test('the oldest version is found by bisection', async () => {
     assert.equal(await oldestVersion('/api/v1/pods', '100000', undefined), 4321);
   });
   assert.ok(requests <= 17, `${requests}`);
+});
+
+test('a timeline has the versions before the history of the cache, as far as storage has them', async () => {
+  const object = (version) => ({ metadata: { name: 'x', resourceVersion: version } });
+  const state = (version) => [undefined, '3', '8', '12'].findLast((one) => one === undefined || Number(one) <= version);
+  const respondFrom = (oldest) => (url) => {
+    const { watch, resourceVersion, fieldSelector, limit } = Object.fromEntries(url.searchParams);
+    if (limit) return [200, { metadata: { resourceVersion: '20' }, items: [] }];
+    assert.equal(fieldSelector, 'metadata.name=x');
+    if (watch && Number(resourceVersion) < 10) return [200, JSON.stringify({ type: 'ERROR', object: { code: 410, message: `too old resource version: ${resourceVersion} (10)` } })];
+    if (watch) return [200, ['MODIFIED', 'DELETED'].map((type, index) => JSON.stringify({ type, object: object(String(12 + index)) })).join('\n')];
+    if (Number(resourceVersion) < oldest) return [410, { message: 'compacted' }];
+    const version = state(Number(resourceVersion));
+    return [200, { kind: 'PodList', apiVersion: 'v1', items: version ? [object(version)] : [] }];
+  };
+  for (const [oldest, expected] of [[1, ['ADDED 3', 'MODIFIED 8', 'MODIFIED 12', 'DELETED 13']], [5, ['RETAINED 3', 'MODIFIED 8', 'MODIFIED 12', 'DELETED 13']], [9, ['RETAINED 8', 'MODIFIED 12', 'DELETED 13']], [11, ['MODIFIED 12', 'DELETED 13']]]) {
+    const { versions, current } = await withServer(respondFrom(oldest), () => timeline('/p', 'x', new Clock(), new AbortController().signal));
+    assert.deepEqual(versions.map(({ type, version }) => `${type} ${version}`), expected, `${oldest}`);
+    assert.equal(current, '20');
+  }
 });
 
 test('a followed resource is listed in pages, resumed after an end, and listed again after a 410', async () => {

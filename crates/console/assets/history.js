@@ -102,45 +102,84 @@ export async function oldestVersion(path, current, signal) {
   return low;
 }
 
-/** The versions of an object after which its timeline is cut. */
-const VERSIONS_MAX = 2000;
+/** The number of events of an object after which its timeline is cut, and of the versions before them. */
+const EVENTS_MAX = 2000;
+const EARLIER_MAX = 50;
 
 /**
- * Returns the retained versions of an object, oldest first, each as { type, object, version, time }: the state at the
- * oldest resourceVersion, if it existed then, and every event since.
+ * Returns the retained versions of an object, oldest first, each as { type, object, version, time }, and the present
+ * resourceVersion of the collection. A watch from the oldest version of the cache gives the events since; lists at exact versions
+ * give those before, as far as storage has them.
  */
 export async function timeline(collection, name, clock, signal) {
+  const parameters = { fieldSelector: `metadata.name=${name}` };
   const current = await currentVersion(collection, { signal });
-  const oldest = await oldestVersion(collection, current, signal);
-  const fieldSelector = `metadata.name=${name}`;
-  const versions = [];
-  const exact = { fieldSelector, resourceVersion: oldest, resourceVersionMatch: 'Exact' };
-  const first = await get(collection + query(exact), { signal });
-  for (const object of first.items ?? []) {
-    versions.push(version('RETAINED', withKind(object, first), clock));
-  }
-  const stop = new AbortController();
-  signal.addEventListener('abort', () => stop.abort());
-  // A bookmark or the end of the timeout shows that the history was read.
-  const parameters = { fieldSelector, resourceVersion: oldest, timeoutSeconds: 2 };
+  let from = '1';
+  let events;
   try {
-    for await (const events of watchBatches(collection, parameters, { accept: JSON_FORM, signal: stop.signal })) {
-      for (const event of events) {
-        if (event.type !== 'BOOKMARK') versions.push(version(event.type, event.object, clock));
-      }
-      const reached = Number(eventVersion(events[events.length - 1]));
-      if (reached >= Number(current) || versions.length >= VERSIONS_MAX) break;
-    }
-  } finally {
-    stop.abort();
+    events = await eventsSince(collection, parameters, from, current, signal);
+  } catch (error) {
+    if (!(error instanceof ApiError && error.code === 410)) throw error;
+    from = oldestOf(error) ?? current;
+    events = await eventsSince(collection, parameters, from, current, signal);
   }
-  return { oldest, current, versions };
+  const earlier = from === '1' ? [] : await versionsUntil(collection, parameters, from, signal);
+  const versions = [...earlier, ...events].map(({ type, object }) => {
+    clock.addObject(object.metadata);
+    const { resourceVersion } = object.metadata;
+    return { type, object, version: resourceVersion, time: clock.time(resourceVersion) };
+  });
+  return { current, versions };
 }
 
-function version(type, object, clock) {
-  const { resourceVersion } = object.metadata;
-  clock.addObject(object.metadata);
-  return { type, object, version: resourceVersion, time: clock.time(resourceVersion) };
+/** Returns the oldest version of the history that a 410 names: "too old resource version: 1 (107)". */
+function oldestOf({ message }) {
+  return /\((\d+)\)/.exec(message)?.[1];
+}
+
+/** Returns the events after a version, until the watch has reached `current`. */
+async function eventsSince(collection, parameters, from, current, signal) {
+  const events = [];
+  const stop = new AbortController();
+  const abort = () => stop.abort();
+  signal.addEventListener('abort', abort);
+  // If there are no events, the end of the timeout shows that the history was read.
+  const watch = { ...parameters, resourceVersion: from, timeoutSeconds: 1 };
+  try {
+    for await (const batch of watchBatches(collection, watch, { accept: JSON_FORM, signal: stop.signal })) {
+      events.push(...batch.filter(({ type }) => type !== 'BOOKMARK'));
+      if (Number(eventVersion(batch[batch.length - 1])) >= Number(current) || events.length >= EVENTS_MAX) break;
+    }
+  } finally {
+    signal.removeEventListener('abort', abort);
+    stop.abort();
+  }
+  return events;
+}
+
+/** Returns the versions of an object up to a resourceVersion: its state there, before that, and so on. */
+async function versionsUntil(collection, parameters, until, signal) {
+  const versions = [];
+  let at = until;
+  while (versions.length < EARLIER_MAX) {
+    const exact = { ...parameters, resourceVersion: at, resourceVersionMatch: 'Exact' };
+    let list;
+    try {
+      list = await get(collection + query(exact), { signal });
+    } catch (error) {
+      if (error instanceof ApiError && error.code === 410) break;
+      throw error;
+    }
+    const object = list.items?.[0];
+    if (!object) {
+      if (versions.length > 0) versions[0].type = 'ADDED';
+      return versions;
+    }
+    versions.unshift({ type: 'MODIFIED', object: withKind(object, list) });
+    at = Number(object.metadata.resourceVersion) - 1;
+  }
+  if (versions.length > 0) versions[0].type = 'RETAINED';
+  return versions;
 }
 
 /** Returns an item of a list with the kind and version of the list: items have none. */

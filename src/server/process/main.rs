@@ -269,7 +269,9 @@ async fn reason_to_end(signals: &mut Signals, running: &Running) -> Result<EndSi
 /// Prints the announcement. A closed stdout does not stop the server.
 fn announce(running: &Running, started: Instant) {
     let console = running.console_link();
-    if let Err(error) = announce::announce(&mut io::stdout().lock(), &running.done, &console) {
+    if let Err(error) =
+        announce::announce(&mut io::stdout().lock(), &running.done, console.as_deref())
+    {
         tracing::warn!(%error, "cannot print the announcement");
     }
     log_ready(running, started);
