@@ -18,6 +18,7 @@ pub use watchet_controllers as controllers;
 pub use watchet_encryption as encryption;
 pub use watchet_flowcontrol as flowcontrol;
 pub use watchet_http as http;
+pub use watchet_introspection as introspection;
 pub use watchet_metrics as metrics;
 pub use watchet_protobuf as protobuf;
 pub use watchet_reflector as reflector;

@@ -27,6 +27,7 @@ mod flow_control;
 mod harness;
 mod hostile_bodies;
 mod informer;
+mod introspection;
 mod kube_apiserver;
 mod kube_client;
 mod kubectl;

@@ -11,6 +11,7 @@ use watchet_apiextensions::CustomResources;
 use watchet_auth::{AllowAuthenticated, Authorizer};
 use watchet_cacher::CacherConfig;
 use watchet_encryption::Encryption;
+use watchet_introspection::Introspection;
 use watchet_metrics::Metrics;
 use watchet_protobuf::StorageMediaType;
 use watchet_registry::{Parts, Registry};
@@ -67,7 +68,9 @@ pub fn new_registry_with_config(
     };
     let mut virtual_resources = subresources::virtual_resources(table::is_kind);
     virtual_resources.push(component_statuses::resource(table::is_kind));
-    let stored = table::resources(&dependencies);
+    let introspection = Introspection::new();
+    let mut stored = table::resources(&dependencies);
+    stored.extend(introspection.resources());
     let parts = Parts {
         resources: subresources::among(&stored, &virtual_resources),
         provider: Arc::new(CustomResources(dependencies.definitions)),
@@ -79,5 +82,7 @@ pub fn new_registry_with_config(
         encryption,
         storage_media_type: config.storage_media_type,
     };
-    Registry::new(storage, tasks, metrics, parts, authorizer)
+    let registry = Registry::new(storage, tasks, metrics, parts, authorizer);
+    introspection.start(&registry);
+    registry
 }

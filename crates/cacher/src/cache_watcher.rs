@@ -17,24 +17,25 @@
 //! 3. Between two calls `position` is at the boundary of a revision (see `snapshot`).
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::backfill::Backfill;
 use super::dispatcher::{Dispatcher, Membership};
 use super::inbox::{EventBatch, TakeResult};
+use super::interrupts::{Interrupt, Interrupts};
 use super::object_map::ObjectMap;
 use super::select::select;
 use super::snapshot::TooOld;
 use super::watch_cache::Published;
 #[cfg(feature = "planted-bugs")]
 use super::watch_cache::SourceState;
+use super::watch_monitor::{WatchMonitor, WatchPhase, WatchProgress};
 use super::{ReadError, WatchItem};
 #[cfg(feature = "planted-bugs")]
 use watchet_api::planted_bug::{PlantedBug, is_planted};
@@ -99,33 +100,10 @@ pub struct CacheWatcher {
     interrupts: PollOnWake<Interrupts>,
     /// True after the watch has returned its first items or found none.
     begun: bool,
+    /// The position and the phase for a [`WatchMonitor`].
+    progress: Arc<WatchProgress>,
     _counted: GaugeGuard,
     _counted_sharded: Option<GaugeGuard>,
-}
-
-/// Events besides those of the inbox.
-#[derive(Debug)]
-struct Interrupts {
-    ends: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
-    /// Fires at the deadline or at the next bookmark, whichever is earlier.
-    timer: Pin<Box<Sleep>>,
-}
-
-enum Interrupt {
-    End,
-    Timer,
-}
-
-impl Future for Interrupts {
-    type Output = Interrupt;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Interrupt> {
-        let mut ends = self.ends.iter_mut();
-        if ends.any(|end| end.as_mut().poll(cx).is_ready()) {
-            return Poll::Ready(Interrupt::End);
-        }
-        self.timer.as_mut().poll(cx).map(|()| Interrupt::Timer)
-    }
 }
 
 #[derive(Debug)]
@@ -171,6 +149,7 @@ impl CacheWatcher {
         let stop = context.stop.clone();
         let mut watcher = Self {
             begun: false,
+            progress: WatchProgress::new(position),
             _counted: context.metrics.watchers.hold(),
             _counted_sharded: predicate
                 .shard
@@ -213,8 +192,30 @@ impl CacheWatcher {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// Returns a monitor that shows the state of this watch.
+    pub fn monitor(&self) -> WatchMonitor {
+        WatchMonitor {
+            progress: self.progress.clone(),
+            generation: self.generation,
+            published: self.context.published.clone(),
+            backfill: self.context.backfill.clone(),
+        }
+    }
+
     /// Polls for the next items; see [`Self::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
+        let items = self.poll_items(cx);
+        let phase = match &self.phase {
+            Phase::Initial { .. } => WatchPhase::Initial,
+            Phase::CatchUp => WatchPhase::CatchingUp,
+            Phase::Live(_) => WatchPhase::Live,
+            Phase::Failed(_) | Phase::Ended => WatchPhase::Ended,
+        };
+        self.progress.record(self.position, phase);
+        items
+    }
+
+    fn poll_items(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
         // Reasons to end the watch come first.
         let interrupted = self.interrupts.poll(cx);
         if let Poll::Ready(Interrupt::End) = interrupted {
@@ -280,6 +281,7 @@ impl CacheWatcher {
             Ok(_) => {}
         }
         let membership = self.context.dispatcher.join(&self.predicate);
+        self.progress.joined(&membership.inbox);
         #[cfg(feature = "planted-bugs")]
         if is_planted(PlantedBug::WatchDuringRelist)
             && matches!(

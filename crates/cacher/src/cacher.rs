@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backfill::Backfill;
@@ -51,6 +52,36 @@ pub struct CacheSize {
     pub objects_bytes: usize,
     /// The number of watchers, live or reading history.
     pub watchers: usize,
+}
+
+/// The state of a cache at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheStatus {
+    /// `Ok` if the cache has a state and follows storage, else the reason, for people.
+    pub readiness: Result<(), String>,
+    /// The size of the state; `None` before the first list.
+    pub size: Option<CacheSize>,
+    /// The version of the state; zero before the first list.
+    pub at: ResourceVersion,
+    /// The revision of storage; `None` if only a request would show it, as with etcd.
+    pub storage_at: Option<ResourceVersion>,
+    /// The retained events.
+    pub history: CacheHistory,
+    /// How often the cache had to list storage again.
+    pub relists: u64,
+}
+
+/// The retained events of a cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheHistory {
+    /// Their number.
+    pub events: usize,
+    /// Their memory in bytes.
+    pub bytes: usize,
+    /// A watch can start after this version or a later one.
+    pub reaches_back_to: ResourceVersion,
+    /// When the cache applied the oldest of them; `None` if there are none.
+    pub since: Option<Instant>,
 }
 
 /// The initial back-off. It is short because the source is a local store or an etcd in the same
@@ -229,6 +260,20 @@ impl Cacher {
             objects_bytes: state.objects_bytes(),
             watchers: usize::try_from(self.resource.metrics.watchers.get()).unwrap_or_default(),
         })
+    }
+
+    /// Returns the state of the cache, for people.
+    pub fn status(&self) -> CacheStatus {
+        let snapshot = self.published.snapshot.load();
+        let history = snapshot.as_ref().map(|snapshot| snapshot.history());
+        CacheStatus {
+            readiness: self.readiness(),
+            size: self.size(),
+            at: self.seen(),
+            storage_at: self.storage.known_revision().and_then(Result::ok),
+            history: history.unwrap_or_default(),
+            relists: self.published.relists.load(Ordering::Relaxed),
+        }
     }
 
     /// Returns the version of the cache's state; zero before the first list.

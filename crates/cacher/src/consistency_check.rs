@@ -86,8 +86,9 @@ impl Cacher {
                 Err(error) => {
                     counter.error.fetch_add(1, Ordering::Relaxed);
                     match error {
-                        // The outage itself is logged once.
+                        // The outage itself is logged once, and so is the restore of an older state.
                         ReadError::Storage(StorageError::Unavailable(_))
+                        | ReadError::TooLargeResourceVersion { .. }
                         | ReadError::NotReady { .. } => {
                             tracing::debug!(%resource, %error, "consistency check failed");
                         }

@@ -16,6 +16,7 @@ use std::task::{Poll, Waker};
 use parking_lot::Mutex;
 
 use super::event::EventTimes;
+use super::watch_monitor::WatchLag;
 use watchet_api::WatchEvent;
 
 /// Matching events of a group, in order; its inboxes share them.
@@ -73,6 +74,15 @@ struct Inner {
 pub(super) enum OfferResult {
     Accepted,
     /// The inbox was full and accepts nothing more; remove it.
+    Parked,
+}
+
+/// What an inbox has for its watcher, which has not read it yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum QueuedEvents {
+    /// The events in the inbox.
+    Live(WatchLag),
+    /// The watcher continues from history.
     Parked,
 }
 
@@ -157,6 +167,19 @@ impl Inbox {
         Poll::Ready(TakeResult::Batches(std::mem::take(&mut inner.batches)))
     }
 
+    /// Returns what the watcher has not read yet.
+    pub(super) fn queued(&self) -> QueuedEvents {
+        let inner = self.inner.lock();
+        if inner.parked {
+            return QueuedEvents::Parked;
+        }
+        QueuedEvents::Live(WatchLag {
+            events: inner.events,
+            bytes: inner.bytes,
+            since: inner.batches.front().map(|batch| batch.received.at),
+        })
+    }
+
     /// Returns true if everything offered was read.
     pub(super) fn is_drained(&self) -> bool {
         let inner = self.inner.lock();
@@ -197,12 +220,14 @@ mod tests {
         };
         assert_eq!(batches.len(), expected);
         assert!(inbox.is_drained());
+        assert_eq!(inbox.queued(), QueuedEvents::Live(WatchLag::default()));
         for _ in 0..expected {
             assert_eq!(offer(), OfferResult::Accepted);
         }
         assert_eq!(offer(), OfferResult::Parked);
         assert_eq!(offer(), OfferResult::Parked);
         assert!(!inbox.is_drained(), "parked is not drained");
+        assert_eq!(inbox.queued(), QueuedEvents::Parked);
         assert!(matches!(
             inbox.poll_take(waker),
             Poll::Ready(TakeResult::Parked)

@@ -66,6 +66,7 @@ mod event;
 mod freshness;
 mod inbox;
 mod index;
+mod interrupts;
 mod list_plan;
 mod metered;
 mod object_list;
@@ -83,14 +84,16 @@ mod storage_reads;
 mod unreadable;
 mod watch_cache;
 mod watch_item;
+mod watch_monitor;
 
 pub use cache_watcher::CacheWatcher;
-pub use cacher::{CacheSize, Cacher};
+pub use cacher::{CacheHistory, CacheSize, CacheStatus, Cacher};
 pub use config::CacherConfig;
 pub use error::{CorruptObjects, ReadError};
 pub use object_list::ObjectList;
 pub use resource::{CachedResource, StoredTransform};
 pub use watch_item::WatchItem;
+pub use watch_monitor::{WatchLag, WatchMonitor, WatchPhase, WatchStatus};
 
 #[cfg(test)]
 mod tests;

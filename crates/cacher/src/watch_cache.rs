@@ -2,7 +2,7 @@
 //! each next `Snapshot`, publishes it and wakes waiters.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
@@ -38,6 +38,8 @@ pub(super) struct Published {
     pub(super) unreadable_reported: Notify,
     /// True while an unreadable value prevents the cache from following the source.
     stuck: AtomicBool,
+    /// The number of lists after the first one.
+    pub(super) relists: AtomicU64,
 }
 
 /// An unreadable value sent by the source. Watches that were open then end with an error, because
@@ -77,6 +79,7 @@ impl Published {
             unreadable: ArcSwapOption::empty(),
             unreadable_reported: Notify::new(),
             stuck: AtomicBool::new(false),
+            relists: AtomicU64::new(0),
         }
     }
 
@@ -289,7 +292,10 @@ impl ReflectorStore for WatchCache {
             .map(|object| (object.key().clone(), object))
             .collect();
         self.current = Some(match self.current.take() {
-            Some(snapshot) => self.relist(snapshot, objects, at).await,
+            Some(snapshot) => {
+                self.published.relists.fetch_add(1, Ordering::Relaxed);
+                self.relist(snapshot, objects, at).await
+            }
             None => {
                 tracing::debug!(resource = %self.resource.name, %at, count, "listed");
                 Snapshot::new(0, objects, triggers, at)

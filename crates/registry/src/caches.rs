@@ -6,14 +6,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use jiff::Timestamp;
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use super::error::ApiError;
 use super::resource::Resource;
 use super::stored_version::StoredVersion;
 use super::table::{Table, has_same_fields};
 use watchet_api::{ColumnSet, Object, ObjectKey};
-use watchet_cacher::{CacheSize, CachedResource, Cacher, CacherConfig, StoredTransform};
+use watchet_cacher::{
+    CacheSize, CacheStatus, CachedResource, Cacher, CacherConfig, StoredTransform,
+};
 use watchet_encryption::{EncryptedStorage, Encryption};
 use watchet_metrics::Metrics;
 use watchet_protobuf::{Messages, StorageMediaType, TranscodingStorage};
@@ -40,8 +44,23 @@ pub(crate) struct Caches {
     changing: Mutex<()>,
 }
 
+/// A cache that has been started.
+#[derive(Debug)]
+pub struct StartedCache {
+    /// The resource that owns the cache.
+    pub resource: Arc<Resource>,
+    /// Differs between caches, also of the same resource.
+    pub uid: Uuid,
+    /// When the cache was started.
+    pub since: Timestamp,
+    /// The state of the cache.
+    pub status: CacheStatus,
+}
+
 #[derive(Debug, Clone)]
 struct Started {
+    uid: Uuid,
+    since: Timestamp,
     /// The plural name of its resource, with the group.
     name: String,
     /// True if readiness waits for the first state of the cache.
@@ -212,6 +231,8 @@ impl Caches {
         let name = cached.name.clone();
         let cacher = Cacher::start(cached, store, &tasks, self.config.clone());
         let new = Started {
+            uid: Uuid::new_v4(),
+            since: Timestamp::now(),
             name,
             is_required: owner.strategy.rules().is_cache_required,
             cacher: cacher.clone(),
@@ -238,6 +259,10 @@ impl Caches {
         let served = table.owner(&resource.storage_prefix);
         let owner = served.map_or(resource, |owner| owner);
         let metrics = self.metrics.resource(&owner.group, &owner.plural);
+        let metered = |storage| Metered::new(storage, metrics);
+        if let Some(own) = owner.strategy.own_storage() {
+            return self.add_store(resource, metered(own));
+        }
         let mut storage = self.storage.clone();
         if let Some(encryption) = &self.encryption {
             let encryption = Arc::clone(encryption);
@@ -248,13 +273,32 @@ impl Caches {
         });
         let messages = Arc::clone(&self.messages);
         let storage = TranscodingStorage::new(messages, self.media_type, conversion, storage);
-        let store = Metered::new(storage, metrics);
-        if served.is_some() {
-            replace(&self.stores, |stores| {
-                stores.insert(resource.storage_prefix.clone(), store.clone());
-            });
+        match served {
+            Some(_) => self.add_store(resource, metered(storage)),
+            None => metered(storage),
         }
+    }
+
+    /// Stores and returns the storage of `resource`. The caller holds the lock `changing`.
+    fn add_store(&self, resource: &Resource, store: Arc<Metered>) -> Arc<Metered> {
+        replace(&self.stores, |stores| {
+            stores.insert(resource.storage_prefix.clone(), store.clone());
+        });
         store
+    }
+
+    /// Returns each started cache.
+    pub(crate) fn started(&self) -> Vec<StartedCache> {
+        let (started, table) = (self.started.load(), self.table.load());
+        let cache = |(prefix, started): (&String, &Arc<Started>)| {
+            Some(StartedCache {
+                resource: table.owner(prefix)?.clone(),
+                uid: started.uid,
+                since: started.since,
+                status: started.cacher.status(),
+            })
+        };
+        started.iter().filter_map(cache).collect()
     }
 
     /// Returns the size of a cache that has been started and has a state.

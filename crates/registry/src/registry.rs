@@ -7,9 +7,10 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::caches::{Caches, StoredValues};
+use super::caches::{Caches, StartedCache, StoredValues};
 use super::deleted_namespaces::DeletedNamespaces;
 use super::error::ApiError;
+use super::open_watches::OpenWatches;
 use super::resource::Resource;
 use super::subresource::Posted;
 use super::target::Target;
@@ -112,6 +113,7 @@ pub struct Registry {
     /// Calls the admission plugins.
     pub(crate) plugins: AdmissionChain,
     pub(crate) authorizer: Arc<dyn Authorizer>,
+    open_watches: Arc<OpenWatches>,
 }
 
 impl Registry {
@@ -169,6 +171,7 @@ impl Registry {
                 types,
                 messages,
                 authorizer,
+                open_watches: OpenWatches::new(),
             }
         })
     }
@@ -270,6 +273,16 @@ impl Registry {
     /// Returns a backup of all stored objects, as the storage makes it; `None` if it makes none.
     pub fn storage_backup(&self) -> Option<BackupStream> {
         Arc::clone(&self.storage).backup()
+    }
+
+    /// Returns the caches that have been started.
+    pub fn started_caches(&self) -> Vec<StartedCache> {
+        self.caches.started()
+    }
+
+    /// Returns the open watches of clients.
+    pub fn open_watches(&self) -> &Arc<OpenWatches> {
+        &self.open_watches
     }
 
     /// Returns the cache of `resource`, which starts it if necessary.

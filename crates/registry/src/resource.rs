@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -24,13 +23,12 @@ use super::schema_validator::SchemaValidator;
 use super::subresource::Subresource;
 use super::table_columns::TableColumn;
 use super::version_converter::VersionConverter;
+use super::virtual_objects::VirtualObjects;
 use watchet_admission::ConfigurationKind;
 use watchet_admission::types::Kinds;
 use watchet_api::{
-    ColumnSet, DeleteOptions, FieldRef, ListOptions, Object, ObjectKey, StatusCause, StorageKey,
-    UserInfo,
+    ColumnSet, DeleteOptions, FieldRef, Object, ObjectKey, StatusCause, StorageKey, UserInfo,
 };
-use watchet_cacher::ObjectList;
 use watchet_schema::openapi::SchemaText;
 use watchet_schema::{KindType, OBJECT_BYTES_MAX, Types};
 use watchet_storage::Storage;
@@ -81,6 +79,7 @@ impl Resource {
         let writes = |verb: &str| matches!(verb, "create" | "patch" | "update");
         let verbs = self.verbs.iter().map(String::as_str);
         verbs
+            .filter(|verb| self.strategy.is_advertised(verb))
             .filter(|verb| !is_terminating || !writes(verb))
             .collect()
     }
@@ -222,6 +221,16 @@ pub trait Strategy: Any + Debug + Send + Sync {
     /// Returns false if clients cannot request the resource, because objects are only stored in its version.
     fn is_served(&self) -> bool {
         true
+    }
+
+    /// Returns false if discovery does not show that the resource has the verb.
+    fn is_advertised(&self, _verb: &str) -> bool {
+        true
+    }
+
+    /// Returns the storage of the objects if that is not the server's.
+    fn own_storage(&self) -> Option<Arc<dyn Storage>> {
+        None
     }
 
     /// Refuses new objects while the definition of the resource is being deleted.
@@ -469,29 +478,3 @@ pub trait Strategy: Any + Debug + Send + Sync {
 pub struct Plain;
 
 impl Strategy for Plain {}
-
-/// Reads objects that the server computes for each request and does not store.
-#[async_trait]
-pub trait VirtualObjects: Send + Sync {
-    /// Returns one object.
-    ///
-    /// # Errors
-    /// 404.
-    async fn get(
-        &self,
-        storage: &dyn Storage,
-        resource: &Arc<Resource>,
-        name: &str,
-    ) -> Result<Arc<Object>, ApiError>;
-
-    /// Returns all objects that `options` select.
-    ///
-    /// # Errors
-    /// 400 for options that are not supported.
-    async fn list(
-        &self,
-        storage: &dyn Storage,
-        resource: &Arc<Resource>,
-        options: &ListOptions,
-    ) -> Result<ObjectList, ApiError>;
-}

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::conversion;
 use super::resource::Resource;
 use watchet_api::{EventType, Object, SelectionPredicate, WatchEvent};
-use watchet_cacher::{CacheWatcher, WatchItem};
+use watchet_cacher::{CacheWatcher, WatchItem, WatchMonitor};
 
 /// The watch of one client.
 pub struct Watch {
@@ -66,6 +66,11 @@ impl Watch {
     /// Returns the time at which the watch ends at the latest.
     pub fn deadline(&self) -> Instant {
         self.watcher.deadline()
+    }
+
+    /// Returns a monitor that shows the state of the watch.
+    pub fn monitor(&self) -> WatchMonitor {
+        self.watcher.monitor()
     }
 
     /// Ends the watch when `token` is cancelled, without an event.

@@ -156,7 +156,7 @@ impl Handler {
             },
             certificate,
             proxy: PeerCertificate::Absent,
-            client: ClientAddress(client.ip()),
+            client: ClientAddress(client),
             auditor: service.auditor.clone(),
             tasks: service.tasks.clone(),
             delays_close: DelaysClose::default(),
@@ -193,9 +193,7 @@ impl Handler {
             }
             return Ok(console);
         }
-        if auditor.is_some() {
-            request.extensions_mut().insert(self.client);
-        }
+        request.extensions_mut().insert(self.client);
         let (authenticator, token_routes) = match &self.authentication {
             Access::Unsecured(user) => {
                 local::check(request)

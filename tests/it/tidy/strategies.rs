@@ -9,8 +9,9 @@ use syn::{ImplItem, Item};
 /// The type that wraps the others, and its file.
 const WRAPPER: (&str, &str) = ("Builtin", "crates/builtin/src/strategies/mod.rs");
 
-/// The strategies that it does not wrap: of custom resources, of tests, and the one without methods.
-const NOT_WRAPPED: [&str; 3] = ["Custom", "NameColumn", "Plain"];
+/// The strategies that it does not wrap: of custom resources, of the state of the server, of tests, and the one without
+/// methods.
+const NOT_WRAPPED: [&str; 4] = ["Custom", "Live", "NameColumn", "Plain"];
 
 /// Returns the methods of each `impl Strategy` in `text`, by type.
 fn implementations(text: &str) -> Vec<(String, BTreeSet<String>)> {

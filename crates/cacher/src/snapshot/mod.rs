@@ -24,6 +24,7 @@ use std::time::Duration;
 use imbl::Vector;
 use tokio::time::Instant;
 
+use super::cacher::CacheHistory;
 use super::event::CacheEvent;
 use super::index::{self, IndexedObjects};
 use super::object_map::{ObjectMap, lookup};
@@ -110,6 +111,16 @@ impl Snapshot {
     /// Returns the number of events in history.
     pub(super) fn history_len(&self) -> usize {
         self.history.len()
+    }
+
+    /// Returns a description of the retained events.
+    pub(super) fn history(&self) -> CacheHistory {
+        CacheHistory {
+            events: self.history.len(),
+            bytes: self.history_bytes,
+            reaches_back_to: self.reaches_back_to,
+            since: self.history.front().map(|event| event.received.at),
+        }
     }
 
     pub(super) fn reaches_back_to(&self) -> ResourceVersion {

@@ -327,6 +327,7 @@ impl Monitors {
 
 /// Returns whether objects of a resource are collected: events are not, they expire.
 fn is_collected(resource: &Resource) -> bool {
-    let has = |verb: &str| resource.verbs.iter().any(|v| v == verb);
-    resource.plural != "events" && ["list", "watch", "delete"].into_iter().all(has)
+    let offered = resource.offered();
+    let has = |verb: &&str| offered.contains(verb);
+    resource.plural != "events" && ["list", "watch", "delete"].iter().all(has)
 }

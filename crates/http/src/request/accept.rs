@@ -22,6 +22,15 @@ pub(crate) enum Media {
 }
 
 impl Media {
+    /// Returns the short name of the encoding.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Yaml => "yaml",
+            Self::Protobuf => "protobuf",
+        }
+    }
+
     /// Returns the Content-Type.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
@@ -60,6 +69,17 @@ pub(crate) enum Form {
     Metadata,
     /// `Table`
     Table(IncludeObject),
+}
+
+impl Form {
+    /// Returns the name of the form.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Object => "Object",
+            Self::Metadata => "Metadata",
+            Self::Table(_) => "Table",
+        }
+    }
 }
 
 /// The kind of response being negotiated; not every form fits each.

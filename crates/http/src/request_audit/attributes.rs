@@ -1,7 +1,7 @@
 //! What the policy and the events need of a request: its attributes, addresses and headers.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderValue, Uri};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use watchet_audit::{ObjectReference, source_ips};
 
 /// The address of the client, an extension of requests.
 #[derive(Debug, Clone, Copy)]
-pub struct ClientAddress(pub IpAddr);
+pub struct ClientAddress(pub SocketAddr);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -86,7 +86,7 @@ pub(super) fn reference<'a>(
 
 pub(super) fn addresses(headers: &HeaderMap, client: Option<&ClientAddress>) -> Vec<IpAddr> {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let client = client.map(|client| client.0);
+    let client = client.map(|client| client.0.ip());
     source_ips(header("x-forwarded-for"), header("x-real-ip"), client)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use watchet_metrics::{RequestScope, WatchMetrics};
-use watchet_registry::WatchItem;
+use watchet_registry::{WatchItem, WatchRecord};
 
 /// Counts the frames and bytes that a watch sends.
 #[derive(Debug)]
@@ -14,12 +14,17 @@ pub(crate) struct WatchMeter {
     pub(crate) scope: RequestScope,
     /// When the watch request arrived.
     pub(crate) started: Instant,
+    /// The watch in the list of open watches; `None` in tests.
+    pub(crate) record: Option<Arc<WatchRecord>>,
 }
 
 impl WatchMeter {
     /// Counts a frame of `bytes` bytes that encodes `item`.
     pub(crate) fn count(&self, item: &WatchItem, bytes: usize) {
         self.metrics.sent(bytes);
+        if let Some(record) = &self.record {
+            record.count_sent(bytes);
+        }
         let initial_events_end = matches!(
             item,
             WatchItem::Bookmark {

@@ -5,13 +5,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use axum::http::header::USER_AGENT;
 use axum::response::Response;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::HttpError;
-use crate::request::accept::ResponseKind;
+use crate::request::accept::{Negotiated, ResponseKind};
 use crate::request::options::{ListFor, list_options};
+use crate::request_audit::ClientAddress;
 use crate::request_monitor::scope_of;
 use crate::response::document::response;
 use crate::response::headers::{accepts_gzip, mark_gzip};
@@ -22,14 +24,13 @@ use crate::response::websocket::{self, WatchUpgrade};
 use crate::verbs::call::Call;
 use crate::watch_access::{Requirements, WatchAccess};
 use crate::watch_counts::CountedWatch;
-use watchet_api::{Status, UserInfo};
-use watchet_registry::{Watch, WatchItem};
+use watchet_api::{ListOptions, Status, UserInfo};
+use watchet_registry::{OpenWatch, Watch, WatchItem, WatchOrigin, WatchRecord};
 
 /// How long after its end a watch waits for the client to receive the rest.
 const WATCH_END_SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
-    let meter = watch_meter(call);
     let (negotiated, renderer) = call.negotiate(ResponseKind::Watch)?;
     let options = list_options(&call.query, ListFor::Watch, call.name.as_deref())?;
     // A compressed watch cannot share frames with others, so only streamed lists are
@@ -58,13 +59,19 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
         HttpError::Internal("a watch was not authorized, which is a bug".to_owned())
     })?;
     let access = call.state.watch_access.open(requirements).await?;
-    let ended = access.ended().clone();
+    // Ends with the access, and if the watcher's object is deleted.
+    let ended = access.ended().child_token();
     watcher.end_with(ended.clone());
+    let open_watches = call.registry().open_watches();
+    let origin = watch_origin(call, &options, &negotiated);
+    let open = open_watches.add(origin, watcher.monitor(), ended.clone());
+    let meter = watch_meter(call, open.record());
     let deadline = watcher.deadline() + WATCH_END_SEND_TIMEOUT;
     let watch = AuthorizedWatch {
         watcher,
         access,
         _counted: counted,
+        _open: open,
     };
     let frames = WatchFrames::new(watch, FrameEncoder::new(renderer, meter));
     let (abort, config) = (CancellationToken::new(), &call.state.config);
@@ -93,6 +100,7 @@ struct AuthorizedWatch {
     watcher: Watch,
     access: WatchAccess,
     _counted: Option<CountedWatch>,
+    _open: OpenWatch,
 }
 
 impl WatchSource for AuthorizedWatch {
@@ -105,12 +113,30 @@ impl WatchSource for AuthorizedWatch {
     }
 }
 
-fn watch_meter(call: &Call) -> WatchMeter {
+/// Returns the origin of a watch, for the resource `watchers`.
+fn watch_origin(call: &Call, options: &ListOptions, negotiated: &Negotiated) -> WatchOrigin {
+    let extensions = &call.parts.extensions;
+    let user = extensions.get::<Arc<UserInfo>>();
+    WatchOrigin {
+        user: user.cloned().unwrap_or_default(),
+        user_agent: call.header(USER_AGENT).unwrap_or_default().into(),
+        address: extensions.get::<ClientAddress>().map(|client| client.0),
+        resource: Arc::clone(&call.resource),
+        namespace: call.namespace.as_deref().map(Into::into),
+        label_selector: options.labels.to_string().into(),
+        field_selector: options.fields.to_string().into(),
+        encoding: negotiated.media.name(),
+        form: negotiated.form.name(),
+    }
+}
+
+fn watch_meter(call: &Call, record: &Arc<WatchRecord>) -> WatchMeter {
     let resource = &call.resource;
     let http = call.state.config.metrics.http();
     WatchMeter {
         metrics: http.watches(&resource.group, &resource.version, &resource.plural),
         scope: scope_of(call.name.is_some(), call.namespace.is_some()),
         started: Instant::now(),
+        record: Some(Arc::clone(record)),
     }
 }

@@ -68,6 +68,7 @@ async fn counted_writes(
 
 fn meter(metrics: &Metrics) -> WatchMeter {
     WatchMeter {
+        record: None,
         metrics: metrics.http().watches("", "v1", "pods"),
         scope: RequestScope::Cluster,
         started: tokio::time::Instant::now(),

@@ -1,0 +1,196 @@
+//! The open watches of all clients of a server: who watches what, how much was sent, and a switch that ends each.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::resource::Resource;
+use watchet_api::UserInfo;
+use watchet_cacher::{WatchMonitor, WatchStatus};
+
+/// The open watches of a server.
+#[derive(Debug)]
+pub struct OpenWatches {
+    watches: Mutex<BTreeMap<u64, Arc<WatchRecord>>>,
+    next: AtomicU64,
+    /// Makes the uids of the watches differ from those of other servers and of earlier processes.
+    random: u64,
+}
+
+/// The request that opened a watch.
+#[derive(Debug)]
+pub struct WatchOrigin {
+    /// The authenticated user.
+    pub user: Arc<UserInfo>,
+    /// The header User-Agent; empty without.
+    pub user_agent: Box<str>,
+    /// The address of the client, or of the last proxy; `None` for a request without a connection.
+    pub address: Option<SocketAddr>,
+    /// The watched resource.
+    pub resource: Arc<Resource>,
+    /// The namespace; `None` for all.
+    pub namespace: Option<Box<str>>,
+    /// The label selector of the request.
+    pub label_selector: Box<str>,
+    /// The field selector of the request.
+    pub field_selector: Box<str>,
+    /// The media type of the frames: `json`, `protobuf`.
+    pub encoding: &'static str,
+    /// What the frames contain: `Object`, `Metadata` or `Table`.
+    pub form: &'static str,
+}
+
+/// One open watch.
+#[derive(Debug)]
+pub struct WatchRecord {
+    number: u64,
+    random: u64,
+    started: Timestamp,
+    origin: WatchOrigin,
+    monitor: WatchMonitor,
+    sent: SentCounts,
+    end: CancellationToken,
+}
+
+/// The number of frames and bytes that a watch has passed to its connection.
+#[derive(Debug, Default)]
+struct SentCounts {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Removes a watch from its [`OpenWatches`] when it is dropped.
+#[derive(Debug)]
+pub struct OpenWatch {
+    watches: Arc<OpenWatches>,
+    record: Arc<WatchRecord>,
+}
+
+impl OpenWatches {
+    /// Creates an empty list.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            watches: Mutex::default(),
+            next: AtomicU64::new(1),
+            random: Uuid::new_v4().as_u64_pair().0,
+        })
+    }
+
+    /// Adds a watch, which must end when [`OpenWatch::end`] is cancelled.
+    pub fn add(
+        self: &Arc<Self>,
+        origin: WatchOrigin,
+        monitor: WatchMonitor,
+        end: CancellationToken,
+    ) -> OpenWatch {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let record = Arc::new(WatchRecord {
+            number,
+            random: self.random,
+            started: Timestamp::now(),
+            origin,
+            monitor,
+            sent: SentCounts::default(),
+            end,
+        });
+        self.watches.lock().insert(number, Arc::clone(&record));
+        OpenWatch {
+            watches: Arc::clone(self),
+            record,
+        }
+    }
+
+    /// Returns the open watches in the order in which they were opened. A watch that [`Self::end`] has ended is not
+    /// open, even if its connection has yet to notice.
+    pub fn all(&self) -> Vec<Arc<WatchRecord>> {
+        let watches = self.watches.lock();
+        let open = watches.values().filter(|watch| !watch.end.is_cancelled());
+        open.cloned().collect()
+    }
+
+    /// Returns true if there is an open watch of `resource`.
+    pub fn has_watch_of(&self, resource: &Resource) -> bool {
+        let is_same = |watch: &Arc<WatchRecord>| {
+            let watched = &watch.origin.resource;
+            watched.is(&resource.group, &resource.plural)
+        };
+        self.watches.lock().values().any(is_same)
+    }
+
+    /// Ends the watch with this name. Its client sees the end of the response, as at a timeout of the watch. Returns false
+    /// if there is none.
+    pub fn end(&self, name: &str) -> bool {
+        let watches = self.watches.lock();
+        let found = watches.values().find(|watch| watch.name() == name);
+        let Some(watch) = found else {
+            return false;
+        };
+        watch.end.cancel();
+        true
+    }
+}
+
+impl WatchRecord {
+    /// Returns the name, unique in the server: `w-17`.
+    pub fn name(&self) -> String {
+        format!("w-{}", self.number)
+    }
+
+    /// Returns the uid of the watch.
+    pub fn uid(&self) -> Uuid {
+        Uuid::from_u64_pair(self.random, self.number)
+    }
+
+    /// Returns the time at which the watch was opened.
+    pub fn started(&self) -> Timestamp {
+        self.started
+    }
+
+    /// Returns the request that opened it.
+    pub fn origin(&self) -> &WatchOrigin {
+        &self.origin
+    }
+
+    /// Returns what it does, and how far it is behind.
+    pub fn status(&self) -> WatchStatus {
+        self.monitor.status()
+    }
+
+    /// Counts a frame of `bytes` bytes. Only the body of the watch calls this, so that no atomic addition is needed.
+    pub fn count_sent(&self, bytes: usize) {
+        let add = |counter: &AtomicU64, more: u64| {
+            counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        };
+        add(&self.sent.frames, 1);
+        add(&self.sent.bytes, bytes as u64);
+    }
+
+    /// Returns the number of frames that were passed to the connection: events, bookmarks and the error at the end.
+    pub fn sent_frames(&self) -> u64 {
+        self.sent.frames.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of these frames, before compression and encryption.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl OpenWatch {
+    /// Returns the watch.
+    pub fn record(&self) -> &Arc<WatchRecord> {
+        &self.record
+    }
+}
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        self.watches.watches.lock().remove(&self.record.number);
+    }
+}
