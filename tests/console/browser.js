@@ -108,6 +108,9 @@ export class Page {
       this.problems.push(exceptionDetails.exception?.description ?? exceptionDetails.text);
     } else if (method === 'Runtime.consoleAPICalled' && ['error', 'warning', 'assert'].includes(params.type)) {
       this.problems.push(params.args.map(({ value, description }) => value ?? description).join(' '));
+    } else if (method === 'Page.javascriptDialogOpening') {
+      // The user accepts each question.
+      this.call('Page.handleJavaScriptDialog', { accept: true });
     } else if (method === 'Log.entryAdded' && params.entry.level !== 'info' && params.entry.level !== 'verbose') {
       this.problems.push(`${params.entry.text} ${params.entry.url ?? ''}`);
     }

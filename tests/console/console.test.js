@@ -160,22 +160,43 @@ test('an object has YAML as kubectl prints it, a timeline, and differences of an
   await page.press('Escape');
 });
 
-test('a watcher that does not read is shown as parked', async () => {
-  const page = await openConsole();
+test('a watcher that does not read is shown as parked, and can be ended', async () => {
+  const [page, caches] = [await openConsole(), await openConsole()];
   await go(page, '#/watchers');
+  await go(caches, '#/caches');
+  await caches.until("document.querySelector('.ring .filled')", 'a history');
   const close = await server.stall(CONFIG_MAPS);
   try {
     const value = 'x'.repeat(500_000);
+    await server.call('POST', CONFIG_MAPS, { metadata: { name: 'big' }, data: { value } });
     for (let index = 0; index < 40; index += 1) {
-      await server.call('PUT', `${CONFIG_MAPS}/big`, { metadata: { name: 'big' }, data: { value, index: String(index) } }).catch(async () => {
-        await server.call('POST', CONFIG_MAPS, { metadata: { name: 'big' }, data: { value } });
-      });
+      await server.call('PUT', `${CONFIG_MAPS}/big`, { metadata: { name: 'big' }, data: { value, index: String(index) } });
     }
-    await page.until("/[1-9]\\d* parked/.test(document.querySelector('.state').innerText)", 'a parked watcher');
+    const isParked = `${rows}.some((text) => /Parked/.test(text) && /configmaps/.test(text) && /stalled-client/.test(text))`;
+    await page.until(isParked, 'a parked watcher');
+    await page.until("document.querySelector('.state').innerText.includes('1 parked')");
+    await page.until("[...document.querySelectorAll('.table tr')].some((row) => row.innerText.includes('stalled-client'))", 'its client');
+    await caches.until("document.querySelector('.ring .dot.parked')", 'a parked watcher on the ring');
+    // The parked watcher is the first row.
+    await page.press('Home');
+    await page.press('Delete');
+    await page.until(`!${isParked}`, 'the end of the watch');
   } finally {
     close();
   }
-  await page.until("/ 0 parked/.test(document.querySelector('.state').innerText)", 'no parked watcher');
+});
+
+test('clients that list often are shown', async () => {
+  const page = await openConsole();
+  await go(page, '#/watchers');
+  const isHot = "[...document.querySelectorAll('.table tr')].some((row) => row.innerText.includes('console-test') && Number(row.cells[4].innerText) > 1)";
+  const end = Date.now() + 60_000;
+  let found = false;
+  while (!found && Date.now() < end) {
+    for (let index = 0; index < 20; index += 1) await server.call('GET', PODS);
+    found = await page.evaluate(isHot);
+  }
+  assert.ok(found, await page.text());
 });
 
 test('a list of 20,000 objects scrolls, and the page is never blocked for long', async () => {

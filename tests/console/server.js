@@ -35,6 +35,7 @@ export class Server {
       server.insecure ??= /^Serving (http:\S+)/.exec(line)?.[1];
       if (!line.startsWith('watchet is ready')) continue;
       clearTimeout(killer);
+      if (!server.link || !server.insecure) break;
       server.url = new URL(server.link).origin;
       server.kubeconfig = path.join(directory, 'data', 'kubeconfig');
       server.agent = new https.Agent({ keepAlive: true, maxSockets: 16, ca: readFileSync(path.join(directory, 'data', 'pki', 'ca.crt')) });
@@ -46,9 +47,9 @@ export class Server {
   }
 
   /** Sends a request as the administrator and returns the response, which is to be read. */
-  open(method, target, body, { agent = this.agent, token = ADMIN } = {}) {
+  open(method, target, body, { agent = this.agent, token = ADMIN, userAgent = 'console-test' } = {}) {
     return new Promise((resolve, reject) => {
-      const headers = { Authorization: `Bearer ${token}`, 'User-Agent': 'console-test' };
+      const headers = { Authorization: `Bearer ${token}`, 'User-Agent': userAgent };
       if (body !== undefined) headers['Content-Type'] = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
       const request = https.request(this.url + target, { method, agent, headers }, resolve);
       request.on('error', reject);
@@ -68,7 +69,7 @@ export class Server {
   /** Opens a watch that never reads; returns a function that closes it. */
   async stall(target) {
     const agent = new https.Agent({ ca: this.agent.options.ca });
-    const response = await this.open('GET', `${target}?watch=true`, undefined, { agent });
+    const response = await this.open('GET', `${target}?watch=true`, undefined, { agent, userAgent: 'stalled-client' });
     response.pause();
     response.on('error', () => {});
     return () => {

@@ -13,7 +13,7 @@ const metrics = await load('metrics.js');
 const { ringPosition } = await load('ring.js');
 const { objectHash, parseHash } = await load('routes.js');
 const { RowStore } = await load('store.js');
-const { byClient, sortWatchers } = await load('watchers.js');
+const { byClient, listRates, sortWatchers } = await load('watchers.js');
 const { toYaml } = await load('yaml.js');
 
 test('differences name list items by their keys, and leave out noise', () => {
@@ -222,7 +222,11 @@ test('watchers are sorted by lag, parked ones first, and grouped by user agent',
   const watchers = [watcher('w-10', 'Live', 5, 'a'), watcher('w-9', 'Live', 5, 'a'), watcher('w-2', 'Parked', 1, 'b'), watcher('w-3', 'CatchingUp', 70, 'a')];
   assert.deepEqual(sortWatchers(watchers).map(({ metadata }) => metadata.name), ['w-2', 'w-3', 'w-9', 'w-10']);
   const clients = byClient(watchers, new Map([['w-9', 3], ['w-10', 4]]));
-  assert.deepEqual(clients, [{ name: 'b', watches: 1, parked: 1, rate: 0, lag: 1 }, { name: 'a', watches: 3, parked: 0, rate: 7, lag: 70 }]);
+  assert.deepEqual(clients, [{ name: 'b', watches: 1, parked: 1, rate: 0, lag: 1, lists: 0 }, { name: 'a', watches: 3, parked: 0, rate: 7, lag: 70, lists: 0 }]);
+  const listed = (user, userAgent, lists) => ({ user, userAgent, lists });
+  const rates = listRates({ clients: [listed('ann', 'c', 10)] }, { clients: [listed('ann', 'c', 30), listed('bob', 'c', 4), listed('ann', 'd', 0)] }, 2);
+  assert.deepEqual([...rates], [['c', 12], ['d', 0]]);
+  assert.deepEqual(byClient(watchers, new Map(), rates).map(({ name, lists }) => [name, lists]), [['b', 0], ['c', 12], ['a', 0]]);
 });
 
 test('positions on the ring are shares of the history', () => {

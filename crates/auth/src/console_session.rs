@@ -8,10 +8,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::credential::Credential;
+use crate::session_check::SessionCheck;
 use crate::token_file::TokenDigest;
 use crate::unauthorized::Unauthorized;
 use watchet_api::UserInfo;
@@ -72,8 +74,8 @@ impl ConsoleSessions {
     /// Returns a new code for a login with this identity at `now`, in Unix seconds. The identity of a session is passed on
     /// with the credential of that session.
     pub fn new_code(&self, mut identity: SessionIdentity, now: i64) -> String {
-        if let Some(Credential::ConsoleSession { digest, sessions }) = &identity.credential {
-            let parent = sessions.identity(*digest, now);
+        if let Some(Credential::ConsoleSession { digest, .. }) = &identity.credential {
+            let parent = self.identity(*digest, now);
             identity.credential = parent.and_then(|parent| parent.credential);
         }
         let code = random_text();
@@ -129,7 +131,7 @@ impl ConsoleSessions {
             user: self.identity(digest, now)?.user,
             credential: Credential::ConsoleSession {
                 digest,
-                sessions: Arc::clone(self),
+                sessions: self.clone(),
             },
         })
     }
@@ -139,18 +141,17 @@ impl ConsoleSessions {
         let entry = sessions.get(&digest)?;
         (now <= entry.expires).then(|| entry.identity.clone())
     }
+}
 
-    /// Checks that the session is still valid at `now`, in Unix seconds.
-    ///
-    /// # Errors
-    /// It has ended, or the credential that requested it is no longer valid.
-    pub(crate) async fn check(&self, digest: TokenDigest, now: i64) -> Result<(), Unauthorized> {
+#[async_trait]
+impl SessionCheck for ConsoleSessions {
+    async fn check_session(&self, digest: TokenDigest, now: i64) -> Result<(), Unauthorized> {
         let Some(identity) = self.identity(digest, now) else {
             return Err(Unauthorized::new("the session of the console has ended"));
         };
         match identity.credential {
             // `new_code` stores no credential of a session, so this is not recursive more than once.
-            Some(credential) => Box::pin(credential.check(now)).await,
+            Some(credential) => credential.check(now).await,
             None => Ok(()),
         }
     }

@@ -5,9 +5,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::client_certificate::ClientCertificate;
-use crate::console_session::ConsoleSessions;
 use crate::object_reader::ObjectReader;
 use crate::service_account::ServiceAccountToken;
+use crate::session_check::SessionCheck;
 use crate::token_authenticator::TokenAuthenticator;
 use crate::token_error::InvalidToken;
 use crate::token_file::TokenDigest;
@@ -49,7 +49,7 @@ pub enum Credential {
         /// The digest of its token.
         digest: TokenDigest,
         /// The sessions that are valid now.
-        sessions: Arc<ConsoleSessions>,
+        sessions: Arc<dyn SessionCheck>,
     },
 }
 
@@ -94,7 +94,7 @@ impl Credential {
                     Err(error) => Err(invalid(&error)),
                 }
             }
-            Self::ConsoleSession { digest, sessions } => sessions.check(*digest, now).await,
+            Self::ConsoleSession { digest, sessions } => sessions.check_session(*digest, now).await,
         }
     }
 }

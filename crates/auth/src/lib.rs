@@ -75,6 +75,7 @@ pub mod impersonation;
 mod object_reader;
 mod review_cache;
 mod service_account;
+mod session_check;
 mod token_authenticator;
 mod token_error;
 mod token_file;
@@ -102,6 +103,7 @@ pub use service_account::{
     ServiceAccountToken, TokenIssuer, TokenLifetime, WARN_ONLY_EXPIRATION_SECONDS, group_names,
     user_name,
 };
+pub use session_check::SessionCheck;
 pub use token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 pub use token_error::InvalidToken;
 pub use token_file::{InvalidTokenFile, TokenDigest, TokenFile};

@@ -172,7 +172,7 @@ class Objects {
   #columns(store) {
     const isNarrow = this.context.isNarrow();
     const shown = store.columns.map((column, index) => ({ ...column, index })).filter(({ priority, name }) => !priority && name !== 'Name');
-    return isNarrow ? shown.slice(0, 3) : shown;
+    return isNarrow ? shown.slice(0, 4) : shown;
   }
 
   #update() {

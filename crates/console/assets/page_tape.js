@@ -40,7 +40,7 @@ class Tape {
     this.state = h('span', { class: 'state' });
     this.add = h('select', { 'aria-label': 'Add a resource', onchange: () => this.#choose(this.add.value) });
     this.selector = h('input', {
-      type: 'search', placeholder: 'label selector, as app=web', 'aria-label': 'Label selector', value: choice.selector,
+      type: 'search', placeholder: 'label selector', 'aria-label': 'Label selector', value: choice.selector,
       onchange: () => this.#select(this.selector.value.trim()),
     });
     this.filter = h('input', {

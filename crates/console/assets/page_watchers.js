@@ -1,11 +1,13 @@
 // The watchers: each open watch with its lag, the clients that have most of them, and the lists per second.
 
-import { JSON_FORM, follow, request } from './api.js';
+import { JSON_FORM, follow, get, request } from './api.js';
 import { h, note, replace, setText, throttled, toast } from './dom.js';
 import { bytes, count, duration, plural, since } from './format.js';
-import { byClient, checkServed, lagOf, sortWatchers } from './watchers.js';
+import { byClient, checkServed, lagOf, listRates, sortWatchers } from './watchers.js';
 import { VirtualList, drawCells } from './virtual_list.js';
 
+/** The pause in milliseconds between two requests for the numbers of lists. */
+const LISTS_INTERVAL = 2000;
 const PATH = '/apis/watchet.dev/v1alpha1/watchers';
 
 export const title = 'Watchers';
@@ -22,6 +24,7 @@ class Watchers {
     Object.assign(this, { signal, context });
     this.watchers = new Map();
     this.rates = new Map();
+    this.listRates = new Map();
     this.rows = [];
     this.filter = h('input', { type: 'search', id: 'filter', placeholder: 'filter ( / )', 'aria-label': 'Filter by text', value: choice.text, oninput: () => { choice.text = this.filter.value; this.redraw(); } });
     this.parked = h('label', { class: 'check' }, h('input', { type: 'checkbox', checked: choice.onlyParked, onchange: (event) => { choice.onlyParked = event.target.checked; this.redraw(); } }), 'parked only');
@@ -65,6 +68,7 @@ class Watchers {
     };
     try {
       await checkServed(this.context);
+      this.#countLists();
       await follow({
         path: PATH,
         accept: JSON_FORM,
@@ -87,6 +91,26 @@ class Watchers {
     } catch (error) {
       if (this.signal.aborted) return;
       this.#explain(error);
+    }
+  }
+
+  /** Reads the numbers of lists by client; the user may not be allowed to. */
+  async #countLists() {
+    let last = null;
+    const count = async () => {
+      const document = await get('/debug/list_clients', { signal: this.signal });
+      const time = performance.now();
+      if (last) this.listRates = listRates(last.document, document, (time - last.time) / 1000);
+      last = { document, time };
+      this.redraw();
+    };
+    try {
+      while (!this.signal.aborted) {
+        await count();
+        await new Promise((resolve) => setTimeout(resolve, LISTS_INTERVAL));
+      }
+    } catch {
+      this.listRates = new Map();
     }
   }
 
@@ -117,9 +141,9 @@ class Watchers {
     const parked = all.filter(({ status }) => status.phase === 'Parked').length;
     setText(this.state, `${plural(all.length, 'watch', 'watches')}, ${count(parked)} parked`);
     this.state.dataset.parked = parked;
-    const clients = byClient(all, this.rates).slice(0, 8);
-    replace(this.clients, h('h2', null, 'Clients'), table(['user agent', 'watches', 'parked', 'events/s', 'max lag'],
-      clients.map((client) => [client.name, count(client.watches), count(client.parked), count(client.rate), count(client.lag)])));
+    const clients = byClient(all, this.rates, this.listRates).slice(0, 8);
+    replace(this.clients, h('h2', null, 'Clients'), table(['user agent', 'watches', 'parked', 'events/s', 'LIST/s', 'max lag'],
+      clients.map((client) => [client.name, count(client.watches), count(client.parked), count(client.rate), count(client.lists), count(client.lag)])));
   }
 
   #drawLists() {

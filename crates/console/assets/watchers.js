@@ -22,18 +22,41 @@ export function sortWatchers(watchers) {
     isParked(other) - isParked(one) || lagOf(other).events - lagOf(one).events || number(one) - number(other));
 }
 
-/** Returns the clients by user agent, those with the highest rate of events first, then by watches. `rates` has the events per
- * second of watchers by name. */
-export function byClient(watchers, rates) {
+function newClient(name) {
+  return { name, watches: 0, parked: 0, rate: 0, lag: 0, lists: 0 };
+}
+
+/** Returns the lists per second by user agent, from two responses of /debug/list_clients. */
+export function listRates(before, after, seconds) {
+  const key = ({ user, userAgent }) => JSON.stringify([user, userAgent]);
+  const earlier = new Map(before.clients.map((client) => [key(client), client.lists]));
+  const rates = new Map();
+  for (const client of after.clients) {
+    const lists = client.lists - (earlier.get(key(client)) ?? 0);
+    rates.set(client.userAgent, (rates.get(client.userAgent) ?? 0) + Math.max(0, lists) / seconds);
+  }
+  return rates;
+}
+
+/** Returns the clients by user agent: those with parked watches first, then by their events and lists per second, then by watches.
+ * `rates` has the events per second of watchers by name, `lists` the lists per second by user agent. A list weighs as ten events. */
+export function byClient(watchers, rates, lists = new Map()) {
   const clients = new Map();
   for (const watcher of watchers) {
     const name = watcher.spec.userAgent || '(no user agent)';
-    const client = clients.get(name) ?? { name, watches: 0, parked: 0, rate: 0, lag: 0 };
+    const client = clients.get(name) ?? newClient(name);
     client.watches += 1;
     client.parked += watcher.status.phase === 'Parked' ? 1 : 0;
     client.rate += rates.get(watcher.metadata.name) ?? 0;
     client.lag = Math.max(client.lag, lagOf(watcher).events);
     clients.set(name, client);
   }
-  return [...clients.values()].sort((one, other) => other.parked - one.parked || other.rate - one.rate || other.watches - one.watches);
+  for (const [agent, rate] of lists) {
+    const name = agent || '(no user agent)';
+    const client = clients.get(name) ?? newClient(name);
+    client.lists += rate;
+    if (client.watches > 0 || rate > 0) clients.set(name, client);
+  }
+  const heat = ({ rate, lists }) => rate + 10 * lists;
+  return [...clients.values()].sort((one, other) => other.parked - one.parked || heat(other) - heat(one) || other.watches - one.watches);
 }

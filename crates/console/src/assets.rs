@@ -7,6 +7,8 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 
+use crate::response::empty;
+
 /// A file.
 pub(crate) struct Asset {
     /// The name in the directory and in URLs.
@@ -66,10 +68,10 @@ pub(crate) fn respond(name: &str, headers: &HeaderMap) -> Response {
     let name = if name.is_empty() { "index.html" } else { name };
     let asset = ASSETS.iter().find(|asset| asset.name == name);
     let Some(asset) = asset else {
-        return super::empty(StatusCode::NOT_FOUND);
+        return empty(StatusCode::NOT_FOUND);
     };
     let mut response = match headers.get(header::IF_NONE_MATCH) == Some(&*TAG) {
-        true => super::empty(StatusCode::NOT_MODIFIED),
+        true => empty(StatusCode::NOT_MODIFIED),
         false => Response::new(Body::from(asset.content)),
     };
     let content_type = HeaderValue::from_static(content_type(asset.name));

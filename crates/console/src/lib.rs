@@ -6,6 +6,7 @@
 
 mod assets;
 mod login;
+mod response;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::{HeaderValue, Method, StatusCode, header};
 
+use crate::response::empty;
 use watchet_auth::ConsoleSessions;
 
 /// The path below which the console is served.
@@ -71,12 +73,6 @@ fn redirect() -> Response {
     let mut response = empty(StatusCode::PERMANENT_REDIRECT);
     let location = HeaderValue::from_static(PATH);
     response.headers_mut().insert(header::LOCATION, location);
-    response
-}
-
-fn empty(code: StatusCode) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = code;
     response
 }
 

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::response::empty;
 use watchet_auth::{ConsoleSessions, NewSession};
 
 /// The path of the login, below the console's.
@@ -29,14 +30,14 @@ struct Login {
 pub(crate) async fn log_in(sessions: &ConsoleSessions, request: Request) -> Response {
     let content_type = request.headers().get(header::CONTENT_TYPE);
     if content_type.map(HeaderValue::as_bytes) != Some(b"application/json") {
-        return super::empty(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        return empty(StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
     let body = to_bytes(request.into_body(), BODY_BYTES_MAX).await;
     let login = body
         .ok()
         .and_then(|body| serde_json::from_slice(&body).ok());
     let Some(Login { code }) = login else {
-        return super::empty(StatusCode::BAD_REQUEST);
+        return empty(StatusCode::BAD_REQUEST);
     };
     match sessions.log_in(&code, Timestamp::now().as_second()) {
         Ok(session) => {
@@ -45,7 +46,7 @@ pub(crate) async fn log_in(sessions: &ConsoleSessions, request: Request) -> Resp
         }
         Err(error) => {
             tracing::info!(reason = error.reason(), "console login rejected");
-            super::empty(StatusCode::UNAUTHORIZED)
+            empty(StatusCode::UNAUTHORIZED)
         }
     }
 }
@@ -74,5 +75,5 @@ pub(crate) fn log_out(sessions: &ConsoleSessions, request: &Request) -> Response
     if let Some(token) = authorization.and_then(|text| text.strip_prefix("Bearer ")) {
         sessions.log_out(token);
     }
-    super::empty(StatusCode::NO_CONTENT)
+    empty(StatusCode::NO_CONTENT)
 }

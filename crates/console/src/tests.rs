@@ -1,3 +1,5 @@
+//! Tests of the routes and of the table of files.
+
 use std::collections::BTreeSet;
 
 use axum::body::to_bytes;

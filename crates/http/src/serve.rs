@@ -285,6 +285,7 @@ async fn run_list(
 ) -> Result<Response, HttpError> {
     let deadline = Instant::now() + limit;
     let state = Arc::clone(&request.state);
+    state.list_clients.count(&request.parts);
     let permit = state.in_flight.read(call.flow().as_ref(), limit).await?;
     // Lists that wait for a seat need no memory: with their reservations, those of one user made the server refuse the
     // lists of all others.
