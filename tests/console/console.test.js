@@ -189,7 +189,7 @@ test('a watcher that does not read is shown as parked, and can be ended', async 
 test('clients that list often are shown', async () => {
   const page = await openConsole();
   await go(page, '#/watchers');
-  const isHot = "[...document.querySelectorAll('.table tr')].some((row) => row.innerText.includes('console-test') && Number(row.cells[4].innerText) > 1)";
+  const isHot = "[...document.querySelectorAll('.table tr')].some((row) => row.innerText.includes('console-test') && Number(row.cells[3].innerText) > 1)";
   const end = Date.now() + 60_000;
   let found = false;
   while (!found && Date.now() < end) {

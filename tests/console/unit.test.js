@@ -13,7 +13,7 @@ const metrics = await load('metrics.js');
 const { ringPosition } = await load('ring.js');
 const { objectHash, parseHash } = await load('routes.js');
 const { RowStore } = await load('store.js');
-const { byClient, listRates, sortWatchers } = await load('watchers.js');
+const { byClient, isParked, lagOf, listRates, shortUserAgent, sortWatchers } = await load('watchers.js');
 const { toYaml } = await load('yaml.js');
 
 test('differences name list items by their keys, and leave out noise', () => {
@@ -227,6 +227,15 @@ test('watchers are sorted by lag, parked ones first, and grouped by user agent',
   const rates = listRates({ clients: [listed('ann', 'c', 10)] }, { clients: [listed('ann', 'c', 30), listed('bob', 'c', 4), listed('ann', 'd', 0)] }, 2);
   assert.deepEqual([...rates], [['c', 12], ['d', 0]]);
   assert.deepEqual(byClient(watchers, new Map(), rates).map(({ name, lists }) => [name, lists]), [['b', 0], ['c', 12], ['a', 0]]);
+});
+
+test('a watcher has the age of its oldest unread event, and the short name of its client', () => {
+  const status = { phase: 'Expired', lag: { events: 3, bytes: 5, since: '1970-01-01T00:00:07Z' } };
+  assert.deepEqual(lagOf({ status }, 9500), { events: 3, bytes: 5, seconds: 2.5 });
+  assert.deepEqual(lagOf({ status: { phase: 'Live' } }), { events: 0, bytes: 0, seconds: 0 });
+  assert.deepEqual(['Parked', 'Expired', 'Live', 'CatchingUp'].map((phase) => isParked({ status: { phase } })), [true, true, false, false]);
+  assert.equal(shortUserAgent('Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.1 Safari/537.36'), 'Chrome/140 (browser)');
+  assert.equal(shortUserAgent('kubectl/v1.36.1 (linux/amd64)'), 'kubectl/v1.36.1 (linux/amd64)');
 });
 
 test('positions on the ring are shares of the history', () => {

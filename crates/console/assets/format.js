@@ -38,7 +38,8 @@ export function duration(seconds) {
   if (!Number.isFinite(seconds)) return '-';
   if (seconds < 0.001) return `${(seconds * 1e6).toFixed(0)} µs`;
   if (seconds < 1) return `${short(seconds * 1000)} ms`;
-  if (seconds < 60) return `${short(seconds)} s`;
+  if (seconds < 10) return `${short(seconds)} s`;
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
   return age(seconds);
 }
 

@@ -6,7 +6,7 @@ import { bytes, count, duration } from './format.js';
 import { sumBy } from './metrics.js';
 import { arc } from './plots.js';
 import { ringPosition } from './ring.js';
-import { checkServed } from './watchers.js';
+import { checkServed, isParked, secondsSince } from './watchers.js';
 
 const PATH = '/apis/watchet.dev/v1alpha1/watchcaches';
 const WATCHERS = '/apis/watchet.dev/v1alpha1/watchers';
@@ -88,7 +88,7 @@ class Caches {
     const facts = [
       ['objects', `${count(status.objects)}, ${bytes(status.objectBytes)}`],
       ['history', `${count(history.events)} events, ${bytes(history.bytes)}`],
-      ['oldest', history.events > 0 ? `${history.oldestResourceVersion}, ${duration(history.seconds)} ago` : '-'],
+      ['oldest', history.events > 0 ? `${history.oldestResourceVersion}, ${duration(secondsSince(history.since))} ago` : '-'],
       ['version', behind(status)],
       ['watchers', `${count(status.watchers)}, ${count(status.parkedWatchers)} parked`],
       ['relists', count(status.relists)],
@@ -122,27 +122,28 @@ class Caches {
 
 function behind({ resourceVersion, storageResourceVersion }) {
   const difference = Number(storageResourceVersion) - Number(resourceVersion);
-  return storageResourceVersion && difference > 0 ? `${resourceVersion}, storage ${count(difference)} ahead` : resourceVersion || '-';
+  return storageResourceVersion && difference > 0 ? `${resourceVersion}, storage at ${storageResourceVersion}` : resourceVersion || '-';
 }
 
 /** Draws the history: the retained versions clockwise from the oldest to the newest, and the positions of watchers. */
 function ring(status, watchers) {
   const { history } = status;
   const hasHistory = (history?.events ?? 0) > 0;
+  const age = duration(secondsSince(history?.since));
   const dots = watchers.map((watcher) => {
     const position = ringPosition(status, watcher.status.resourceVersion);
     if (position === undefined) return null;
     const angle = (position * 0.92 - 0.25) * 2 * Math.PI;
-    const isParked = watcher.status.phase === 'Parked';
-    return s('circle', { cx: (38 * Math.cos(angle)).toFixed(2), cy: (38 * Math.sin(angle)).toFixed(2), r: isParked ? 5 : 3, class: isParked ? 'dot parked' : 'dot' },
+    const isSlow = isParked(watcher);
+    return s('circle', { cx: (38 * Math.cos(angle)).toFixed(2), cy: (38 * Math.sin(angle)).toFixed(2), r: isSlow ? 5 : 3, class: isSlow ? 'dot parked' : 'dot' },
       s('title', null, `${watcher.metadata.name}: ${watcher.status.phase}, at ${watcher.status.resourceVersion}`));
   });
-  const label = hasHistory ? `History of ${history.events} events over ${duration(history.seconds)}` : 'No history';
+  const label = hasHistory ? `History of ${history.events} events over ${age}` : 'No history';
   return s('svg', { viewBox: '-50 -50 100 100', class: 'ring', role: 'img', 'aria-label': label },
     s('circle', { r: 38, class: 'track' }),
     hasHistory ? s('path', { d: arc(38, 0, 0.92), class: 'filled' }) : null,
     hasHistory ? s('path', { d: 'M0 -44V-32', class: 'mark oldest' }) : null,
     dots,
     s('text', { y: -2, class: 'big' }, count(history?.events ?? 0)),
-    s('text', { y: 12, class: 'small' }, hasHistory ? duration(history.seconds) : 'no events'));
+    s('text', { y: 12, class: 'small' }, hasHistory ? age : 'no events'));
 }

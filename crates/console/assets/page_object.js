@@ -101,6 +101,7 @@ class ObjectPage {
     this.shown = index;
     this.base = index - 1;
     this.#draw();
+    this.list.querySelector('.shown')?.scrollIntoView({ block: 'nearest' });
   }
 
   #compare(index) {

@@ -19,7 +19,7 @@ const PLOTS = [
   { title: 'Memory', series: ['resident', 'accounted'], fields: ['resident', 'used'], format: bytes, help: 'process_resident_memory_bytes, watchet_memory_used_bytes' },
   { title: 'CPU cores in use', series: ['cores'], fields: ['cpu'], format: count, help: 'process_cpu_seconds_total' },
   { title: 'Latency of storage', series: ['p50', 'p99'], fields: ['storageP50', 'storageP99'], format: duration, help: 'etcd_request_duration_seconds, for every storage back end' },
-  { title: 'Storage requests per second', series: ['requests'], fields: ['storageRequests'], format: count, help: 'etcd_requests_total' },
+  { title: 'Storage requests/s', series: ['requests'], fields: ['storageRequests'], format: count, help: 'etcd_requests_total' },
 ];
 
 export const title = 'Overview';

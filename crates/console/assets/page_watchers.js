@@ -3,7 +3,7 @@
 import { JSON_FORM, follow, get, request } from './api.js';
 import { h, note, replace, setText, throttled, toast } from './dom.js';
 import { bytes, count, duration, plural, since } from './format.js';
-import { byClient, checkServed, lagOf, listRates, sortWatchers } from './watchers.js';
+import { byClient, checkServed, isParked, lagOf, listRates, shortUserAgent, sortWatchers } from './watchers.js';
 import { VirtualList, drawCells } from './virtual_list.js';
 
 /** The pause in milliseconds between two requests for the numbers of lists. */
@@ -130,7 +130,7 @@ class Watchers {
     const words = choice.text.toLowerCase().split(/\s+/).filter((word) => word !== '');
     const all = [...this.watchers.values()].map(({ object }) => object);
     const matches = ({ metadata, spec, status }) => {
-      if (choice.onlyParked && status.phase !== 'Parked') return false;
+      if (choice.onlyParked && !isParked({ status })) return false;
       const text = `${metadata.name} ${status.phase} ${spec.resource}.${spec.group} ${spec.namespace} ${spec.user} ${spec.userAgent}`.toLowerCase();
       return words.every((word) => text.includes(word));
     };
@@ -138,12 +138,12 @@ class Watchers {
     this.rows = sortWatchers(all.filter(matches));
     if (selected !== undefined) this.list.selected = this.rows.findIndex(({ metadata }) => metadata.name === selected);
     this.list.update(this.rows.length);
-    const parked = all.filter(({ status }) => status.phase === 'Parked').length;
+    const parked = all.filter(isParked).length;
     setText(this.state, `${plural(all.length, 'watch', 'watches')}, ${count(parked)} parked`);
     this.state.dataset.parked = parked;
     const clients = byClient(all, this.rates, this.listRates).slice(0, 8);
-    replace(this.clients, h('h2', null, 'Clients'), table(['user agent', 'watches', 'parked', 'events/s', 'LIST/s', 'max lag'],
-      clients.map((client) => [client.name, count(client.watches), count(client.parked), count(client.rate), count(client.lists), count(client.lag)])));
+    replace(this.clients, h('h2', null, 'Clients'), table(['user agent', 'watches', 'parked', 'LIST/s', 'events/s', 'max lag'],
+      clients.map((client) => [shortUserAgent(client.name), count(client.watches), count(client.parked), count(client.lists), count(client.rate), count(client.lag)])));
   }
 
   #drawLists() {
@@ -162,13 +162,20 @@ class Watchers {
     const selectors = [spec.labelSelector, spec.fieldSelector].filter((text) => text).join(' ');
     const what = [spec.namespace ? `${spec.namespace}/${resource}` : resource, selectors].filter((text) => text).join(' ');
     const { events, seconds } = lagOf(watcher);
+    const phase = { text: status.phase, className: `phase ${status.phase.toLowerCase()}` };
+    const name = { text: what, className: 'strong', title: `${what}, ${spec.encoding}, ${spec.form}` };
+    if (this.context.isNarrow()) {
+      const lag = events > 0 ? `${plural(events, 'event')} behind` : '';
+      drawCells(row, [name, phase, { text: lag }, { text: shortUserAgent(spec.userAgent ?? ''), className: 'muted' }]);
+      return;
+    }
     drawCells(row, [
       { text: metadata.name, className: 'muted' },
-      { text: status.phase, className: `phase ${status.phase?.toLowerCase()}` },
-      { text: what, className: 'strong', title: `${what}, ${spec.encoding}, ${spec.form}` },
-      { text: spec.userAgent ?? '', title: spec.userAgent },
+      phase,
+      name,
+      { text: shortUserAgent(spec.userAgent ?? ''), title: spec.userAgent },
       { text: spec.user ?? '', title: `${spec.user}, ${spec.address}` },
-      { text: count(events), title: `${count(events)} events, ${bytes(status.lag?.bytes)}` },
+      { text: status.lag ? count(events) : '-', title: `${count(events)} events, ${bytes(status.lag?.bytes)}` },
       { text: seconds > 0 ? duration(seconds) : '-' },
       { text: bytes(status.sentBytes), title: `${count(status.sentEvents)} events` },
       { text: since(metadata.creationTimestamp), className: 'muted' },

@@ -9,17 +9,32 @@ export async function checkServed(context) {
   if (!resources.some(({ group }) => group === 'watchet.dev')) throw new ApiError(404, 'the server does not serve watchet.dev');
 }
 
-/** Returns the lag of a watcher; zeros if it has none. */
-export function lagOf({ status }) {
-  return { events: status.lag?.events ?? 0, bytes: status.lag?.bytes ?? 0, seconds: status.lag?.seconds ?? 0 };
+/** Returns the lag of a watcher, and the seconds since the oldest event that it has yet to read; zeros if it has none. */
+export function lagOf({ status }, now = Date.now()) {
+  return { events: status.lag?.events ?? 0, bytes: status.lag?.bytes ?? 0, seconds: secondsSince(status.lag?.since, now) ?? 0 };
+}
+
+/** Returns the seconds since a timestamp; undefined without one. */
+export function secondsSince(timestamp, now = Date.now()) {
+  return timestamp ? Math.max(0, (now - Date.parse(timestamp)) / 1000) : undefined;
+}
+
+/** Returns true if the client of a watcher reads too slowly, so that it is behind the events in memory. */
+export function isParked({ status }) {
+  return status.phase === 'Parked' || status.phase === 'Expired';
+}
+
+/** Returns a user agent as short text: of a browser, its name and version; of other clients, the program. */
+export function shortUserAgent(userAgent) {
+  const browser = /^Mozilla\/.*?\b((?:Firefox|Edg|OPR|HeadlessChrome|Chrome|Version)\/\d+)/.exec(userAgent);
+  return browser ? `${browser[1].replace('Version', 'Safari')} (browser)` : userAgent;
 }
 
 /** Returns watchers: the parked ones first, then by lag, then by name. */
 export function sortWatchers(watchers) {
   const number = ({ metadata }) => Number(metadata.name.replace(/^\D+/, '')) || 0;
-  const isParked = ({ status }) => (status.phase === 'Parked' ? 1 : 0);
   return [...watchers].sort((one, other) =>
-    isParked(other) - isParked(one) || lagOf(other).events - lagOf(one).events || number(one) - number(other));
+    Number(isParked(other)) - Number(isParked(one)) || lagOf(other).events - lagOf(one).events || number(one) - number(other));
 }
 
 function newClient(name) {
@@ -46,7 +61,7 @@ export function byClient(watchers, rates, lists = new Map()) {
     const name = watcher.spec.userAgent || '(no user agent)';
     const client = clients.get(name) ?? newClient(name);
     client.watches += 1;
-    client.parked += watcher.status.phase === 'Parked' ? 1 : 0;
+    client.parked += isParked(watcher) ? 1 : 0;
     client.rate += rates.get(watcher.metadata.name) ?? 0;
     client.lag = Math.max(client.lag, lagOf(watcher).events);
     clients.set(name, client);
