@@ -64,12 +64,12 @@ export class Browser {
     }
   }
 
-  /** Opens a page with an own session storage. */
-  async open() {
-    const { browserContextId } = await this.call('Target.createBrowserContext');
+  /** Opens a page with own cookies and storage, or a further tab beside `page`. */
+  async open(beside = undefined) {
+    const browserContextId = beside?.browserContextId ?? (await this.call('Target.createBrowserContext')).browserContextId;
     const { targetId } = await this.call('Target.createTarget', { url: 'about:blank', browserContextId });
     const { sessionId } = await this.call('Target.attachToTarget', { targetId, flatten: true });
-    const page = new Page(this, sessionId);
+    const page = new Page(this, sessionId, browserContextId);
     this.pages.set(sessionId, page);
     for (const domain of ['Page', 'Runtime', 'Log', 'Network']) await page.call(`${domain}.enable`);
     return page;
@@ -92,8 +92,8 @@ const KEYS = { ' ': ['Space', 32], Enter: ['Enter', 13], Escape: ['Escape', 27],
 
 /** A page of the browser. */
 export class Page {
-  constructor(browser, sessionId) {
-    Object.assign(this, { browser, sessionId });
+  constructor(browser, sessionId, browserContextId) {
+    Object.assign(this, { browser, sessionId, browserContextId });
     /** Errors of the console, uncaught exceptions, and violations of the Content Security Policy. */
     this.problems = [];
   }

@@ -86,6 +86,30 @@ test('the link that the server prints logs in once', async () => {
   assert.match(events, /"code":401/, 'its watches end');
 });
 
+test('a new tab takes over the session of an open one', async () => {
+  const page = await openConsole();
+  const tab = await browser.open(page);
+  await tab.navigate(`${server.url}/console/`);
+  await tab.until("document.querySelector('.user')?.innerText === 'kubernetes-admin'");
+  const other = await browser.open();
+  await other.navigate(`${server.url}/console/`);
+  await other.untilText('Open the link');
+});
+
+test('the console can be switched off', async () => {
+  const without = await Server.start('--console=false');
+  try {
+    assert.equal(without.link, undefined);
+    for (const [method, target] of [['GET', '/console/'], ['POST', '/console/login'], ['POST', '/console/link']]) {
+      const response = await without.open(method, target, method === 'POST' ? { code: 'x' } : undefined);
+      response.resume();
+      assert.equal(response.statusCode, 404, target);
+    }
+  } finally {
+    await without.stop();
+  }
+});
+
 test('all pages are reached by keys, and show data', async () => {
   const page = await openConsole();
   for (const [key, text] of [['2', 'configmaps'], ['3', 'Lists per second'], ['4', 'Watch caches'], ['5', 'pods'], ['1', 'Requests per second']]) {

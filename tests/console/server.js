@@ -17,7 +17,7 @@ export const READER = 'token-of-the-reader';
 /** A running server; must be stopped. */
 export class Server {
   /** Starts a server on free ports, with the users `admin` (may do everything) and `reader` (may do nothing yet). */
-  static async start() {
+  static async start(...flags) {
     const binary = process.env.WATCHET_TEST_BINARY;
     if (!binary) throw new Error('WATCHET_TEST_BINARY is not set; run the tests with scripts/test-console');
     const directory = mkdtempSync(path.join(tmpdir(), 'watchet-console-'));
@@ -25,18 +25,19 @@ export class Server {
     writeFileSync(tokens, `${ADMIN},admin,1,"system:masters"\n${READER},reader,2\n`);
     const log = path.join(directory, 'log');
     const child = spawn(binary, [
-      'serve', `--data-dir=${directory}/data`, '--storage=memory', '--secure-port=0', '--insecure-port=auto', `--token-auth-file=${tokens}`,
+      'serve', `--data-dir=${directory}/data`, '--storage=memory', '--secure-port=0', '--insecure-port=auto', `--token-auth-file=${tokens}`, ...flags,
     ], { stdio: ['ignore', 'pipe', openSync(log, 'w')] });
     const server = new Server();
     Object.assign(server, { child, directory, binary, ended: once(child, 'exit') });
+    let secure;
     const killer = setTimeout(() => child.kill('SIGKILL'), START_TIMEOUT);
     for await (const line of createInterface({ input: child.stdout })) {
       server.link ??= /^Console: (https:\S+)/.exec(line)?.[1];
+      secure ??= /^Serving (https:\S+)/.exec(line)?.[1];
       server.insecure ??= /^Serving (http:\S+)/.exec(line)?.[1];
       if (!line.startsWith('watchet is ready')) continue;
       clearTimeout(killer);
-      if (!server.link || !server.insecure) break;
-      server.url = new URL(server.link).origin;
+      server.url = secure;
       server.kubeconfig = path.join(directory, 'data', 'kubeconfig');
       server.agent = new https.Agent({ keepAlive: true, maxSockets: 16, ca: readFileSync(path.join(directory, 'data', 'pki', 'ca.crt')) });
       return server;

@@ -3,6 +3,8 @@
 import { ApiError, get, request, setToken } from './api.js';
 import { h, replace } from './dom.js';
 
+/** The time in milliseconds to wait for an answer of another tab. */
+const TAB_TIMEOUT = 1000;
 const STORAGE_KEY = 'watchet-console';
 const channel = typeof BroadcastChannel === 'undefined' ? null : new BroadcastChannel('watchet-console');
 
@@ -28,7 +30,7 @@ channel?.addEventListener('message', ({ data }) => {
 function askOtherTabs() {
   if (!channel) return Promise.resolve(null);
   return new Promise((resolve) => {
-    const timer = setTimeout(() => resolve(null), 150);
+    const timer = setTimeout(() => resolve(null), TAB_TIMEOUT);
     channel.addEventListener('message', function received({ data }) {
       if (!data?.token) return;
       clearTimeout(timer);
