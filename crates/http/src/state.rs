@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::config::HttpConfig;
 use crate::endpoints::failing_checks::FailingChecks;
-use crate::endpoints::list_clients::ListClients;
 use crate::endpoints::openapi::Documents;
 use crate::failed_requests::FailedRequests;
 use crate::in_flight::InFlight;
+use crate::list_clients::ListClients;
 use crate::request::body_limits::BodyLimits;
 use crate::watch_access::WatchAccessMonitor;
 use crate::watch_counts::WatchCounts;
