@@ -14,6 +14,7 @@ pub use watchet_cacher as cacher;
 pub use watchet_cel as cel;
 pub use watchet_cli as cli;
 pub use watchet_client as client;
+pub use watchet_console as console;
 pub use watchet_controllers as controllers;
 pub use watchet_encryption as encryption;
 pub use watchet_flowcontrol as flowcontrol;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::client_certificate::ClientCertificate;
 use crate::object_reader::ObjectReader;
 use crate::service_account::ServiceAccountToken;
+use crate::session_check::SessionCheck;
 use crate::token_authenticator::TokenAuthenticator;
 use crate::token_error::InvalidToken;
 use crate::token_file::TokenDigest;
@@ -43,6 +44,13 @@ pub enum Credential {
         /// Reads the objects that it refers to.
         objects: Arc<dyn ObjectReader>,
     },
+    /// A session of the console.
+    ConsoleSession {
+        /// The digest of its token.
+        digest: TokenDigest,
+        /// The sessions that are valid now.
+        sessions: Arc<dyn SessionCheck>,
+    },
 }
 
 impl Credential {
@@ -51,7 +59,7 @@ impl Credential {
     ///
     /// # Errors
     /// It has expired, or was revoked: its CA is no longer accepted, the token file no longer has it, or an object that
-    /// it refers to was deleted.
+    /// it refers to was deleted, or the session has ended.
     pub async fn check(&self, now: i64) -> Result<(), Unauthorized> {
         match self {
             Self::ClientCertificate(certificate) => {
@@ -86,6 +94,7 @@ impl Credential {
                     Err(error) => Err(invalid(&error)),
                 }
             }
+            Self::ConsoleSession { digest, sessions } => sessions.check_session(*digest, now).await,
         }
     }
 }
@@ -107,6 +116,9 @@ impl PartialEq for Credential {
             (Self::ServiceAccount { token, .. }, Self::ServiceAccount { token: other, .. }) => {
                 token == other
             }
+            (Self::ConsoleSession { digest, .. }, Self::ConsoleSession { digest: other, .. }) => {
+                digest == other
+            }
             _ => false,
         }
     }
@@ -119,7 +131,9 @@ impl Hash for Credential {
         std::mem::discriminant(self).hash(state);
         match self {
             Self::ClientCertificate(certificate) => certificate.hash(state),
-            Self::StaticToken { digest, .. } | Self::ExternalToken { digest, .. } => {
+            Self::StaticToken { digest, .. }
+            | Self::ExternalToken { digest, .. }
+            | Self::ConsoleSession { digest, .. } => {
                 digest.hash(state);
             }
             Self::ServiceAccount { token, .. } => token.hash(state),
@@ -143,6 +157,7 @@ impl fmt::Debug for Credential {
                 .debug_struct("ServiceAccount")
                 .field("token", token)
                 .finish_non_exhaustive(),
+            Self::ConsoleSession { .. } => f.debug_struct("ConsoleSession").finish_non_exhaustive(),
         }
     }
 }

@@ -66,6 +66,7 @@ pub mod rbac;
 
 mod authenticator;
 mod client_certificate;
+mod console_session;
 mod credential;
 mod external_authenticator;
 mod external_token;
@@ -74,6 +75,7 @@ pub mod impersonation;
 mod object_reader;
 mod review_cache;
 mod service_account;
+mod session_check;
 mod token_authenticator;
 mod token_error;
 mod token_file;
@@ -86,6 +88,10 @@ pub use attributes::Attributes;
 pub use authenticator::{AnonymousAccess, AuthenticatedRequest, Authenticator};
 pub use authorizer::{Authorizer, Decision, NonResourceRule, ResourceRule, SubjectRules};
 pub use client_certificate::{ClientCertificate, ClientCertificates, PeerCertificate};
+pub use console_session::{
+    ConsoleSession, ConsoleSessions, LOGIN_CODE_SECONDS, NewSession, SESSION_SECONDS,
+    SessionIdentity,
+};
 pub use credential::Credential;
 pub use external_authenticator::{ExternalAuthenticator, ExternalUser};
 pub use external_token::ExternalToken;
@@ -97,6 +103,7 @@ pub use service_account::{
     ServiceAccountToken, TokenIssuer, TokenLifetime, WARN_ONLY_EXPIRATION_SECONDS, group_names,
     user_name,
 };
+pub use session_check::SessionCheck;
 pub use token_authenticator::{AuthenticatedToken, TokenAuthenticator};
 pub use token_error::InvalidToken;
 pub use token_file::{InvalidTokenFile, TokenDigest, TokenFile};

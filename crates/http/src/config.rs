@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use watchet_api::{EncodingCache, ServerMemory};
 use watchet_audit::Auditor;
-use watchet_auth::TokenAuthenticator;
+use watchet_auth::{ConsoleSessions, TokenAuthenticator};
 use watchet_flowcontrol::FlowControl;
 use watchet_metrics::Metrics;
 use watchet_registry::WRITE_DEADLINE;
@@ -43,6 +43,8 @@ pub struct HttpConfig {
     pub write_timeout: Duration,
     /// The authenticator of bearer tokens, with the issuer of service account tokens.
     pub tokens: Arc<TokenAuthenticator>,
+    /// The sessions of the console, for which users request links; `None` if there is no console.
+    pub console_sessions: Option<Arc<ConsoleSessions>>,
     /// The registry of metrics, served at `/metrics`.
     pub metrics: Arc<Metrics>,
     /// Records requests in the audit log; `None` if there is none.
@@ -70,6 +72,7 @@ impl HttpConfig {
             request_timeout: Duration::from_secs(60),
             write_timeout: WRITE_DEADLINE,
             tokens,
+            console_sessions: None,
             metrics,
             auditor: None,
             encoding_cache: EncodingCache::new(ENCODING_CACHE_BYTES),

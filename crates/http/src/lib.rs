@@ -62,6 +62,7 @@ mod failed_requests;
 pub mod fuzzing;
 mod health_check;
 mod in_flight;
+mod list_clients;
 mod request;
 mod request_audit;
 mod request_monitor;

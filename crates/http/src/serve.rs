@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit;
 use crate::authorization::authorize;
 use crate::endpoints::health::{self, Endpoint};
-use crate::endpoints::{backup, metrics, route};
+use crate::endpoints::{backup, console_link, metrics, route};
 use crate::error::HttpError;
 use crate::in_flight::{self, Flow, InFlightPermit};
 use crate::request::accept::{accept_header, is_pretty, status_media};
@@ -186,6 +186,9 @@ async fn dispatch(
             if segments == backup::PATH {
                 return backup::serve(state, parts).await;
             }
+            if segments == console_link::PATH {
+                return console_link::create(state, parts);
+            }
             let response = route::document(state, parts, &segments);
             let classification = parts.extensions.get::<Classification>().cloned();
             let flow = classification.map(|classification| Flow {
@@ -282,6 +285,7 @@ async fn run_list(
 ) -> Result<Response, HttpError> {
     let deadline = Instant::now() + limit;
     let state = Arc::clone(&request.state);
+    state.list_clients.count(&request.parts);
     let permit = state.in_flight.read(call.flow().as_ref(), limit).await?;
     // Lists that wait for a seat need no memory: with their reservations, those of one user made the server refuse the
     // lists of all others.

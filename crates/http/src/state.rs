@@ -7,6 +7,7 @@ use crate::endpoints::failing_checks::FailingChecks;
 use crate::endpoints::openapi::Documents;
 use crate::failed_requests::FailedRequests;
 use crate::in_flight::InFlight;
+use crate::list_clients::ListClients;
 use crate::request::body_limits::BodyLimits;
 use crate::watch_access::WatchAccessMonitor;
 use crate::watch_counts::WatchCounts;
@@ -28,6 +29,8 @@ pub(crate) struct HttpState {
     pub(crate) failing_checks: FailingChecks,
     /// The log of the requests that failed.
     pub(crate) failed_requests: FailedRequests,
+    /// The clients that list.
+    pub(crate) list_clients: ListClients,
     /// The limits of requests in flight.
     pub(crate) in_flight: InFlight,
     /// The limits of open watches.
@@ -47,6 +50,7 @@ impl HttpState {
             body_limits: BodyLimits::new(&config.memory),
             failing_checks: FailingChecks::default(),
             failed_requests: FailedRequests::default(),
+            list_clients: ListClients::default(),
             openapi: Documents::default(),
             watch_access: Arc::new(WatchAccessMonitor::new(
                 Arc::clone(registry.authorizer()),

@@ -33,6 +33,8 @@ pub(in crate::server) enum Invocation {
     Command(&'static str, ArgMatches),
     /// Run `store` with these arguments.
     Store(ArgMatches),
+    /// Print a link to the console of the server in this kubeconfig, or the default one.
+    Console(Option<PathBuf>),
     /// Create the assets of envtest, in this directory if given.
     EnvtestAssets(Option<PathBuf>),
     /// Print this text and exit.
@@ -65,7 +67,24 @@ pub(in crate::server) fn command() -> Command {
         .subcommand(tail::command())
         .subcommands(commands::commands())
         .subcommand(store_args::command())
+        .subcommand(console())
         .subcommand(envtest_assets())
+}
+
+fn console() -> Command {
+    Command::new("console")
+        .about("Print a link that logs a browser in to the console of a running server")
+        .after_help(
+            "The link can be used once, within 15 minutes. The console then acts as the user of the kubeconfig, for up \
+             to 12 hours.",
+        )
+        .arg(
+            Arg::new("kubeconfig")
+                .long("kubeconfig")
+                .value_name("FILE")
+                .help("Kubeconfig of the server [default: $KUBECONFIG, else ~/.kube/config]")
+                .value_parser(value_parser!(PathBuf)),
+        )
 }
 
 fn envtest_assets() -> Command {
@@ -117,6 +136,10 @@ pub(in crate::server) fn parse(
                 name.unwrap_or_default(),
                 matches.clone(),
             ));
+        }
+        Some(("console", matches)) => {
+            let kubeconfig = matches.get_one::<PathBuf>("kubeconfig").cloned();
+            return Ok(Invocation::Console(kubeconfig));
         }
         Some(("envtest-assets", matches)) => {
             let directory = matches.get_one::<PathBuf>("directory").cloned();

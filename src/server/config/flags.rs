@@ -37,6 +37,9 @@ pub(in crate::server) struct Flags {
     /// closed for each new one
     #[arg(long, value_name = "NUMBER", default_value = "100000", help_heading = SERVING)]
     pub max_connections: SettingValue,
+    /// Whether to serve the console at /console/, and to print a link to it that logs a browser in once
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = SERVING)]
+    pub console: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = SERVING, help = "PEM file with the serving certificate, followed by its chain [default: one signed by the CA in <data-dir>/pki]")]
     pub tls_cert_file: SettingValue,
     /// PEM file with the private key of --tls-cert-file

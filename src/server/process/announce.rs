@@ -5,11 +5,15 @@ use std::io::{self, Write};
 
 use crate::server::process::build::Done;
 
-/// Writes the announcement.
+/// Writes the announcement, with the link to the console, if it is served.
 ///
 /// # Errors
 /// A write fails.
-pub(in crate::server) fn announce(out: &mut impl Write, done: &Done) -> io::Result<()> {
+pub(in crate::server) fn announce(
+    out: &mut impl Write,
+    done: &Done,
+    console: Option<&str>,
+) -> io::Result<()> {
     if let Some(dir) = &done.new_ca {
         writeln!(out, "Made a CA and certificates in {}", dir.display())?;
     }
@@ -20,6 +24,9 @@ pub(in crate::server) fn announce(out: &mut impl Write, done: &Done) -> io::Resu
     }
     let kubeconfig = done.kubeconfig.display().to_string();
     writeln!(out, "Wrote an admin credential to {kubeconfig}")?;
+    if let Some(link) = console {
+        writeln!(out, "Console: {link} (valid once, for 15 minutes)")?;
+    }
     writeln!(out, "watchet is ready. You can now use it with:\n")?;
     writeln!(out, "    export KUBECONFIG={}", shell_word(&kubeconfig))?;
     writeln!(out, "    kubectl get namespaces\n")?;
@@ -50,13 +57,19 @@ mod tests {
             insecure: Some("127.0.0.1:8080".parse().unwrap()),
         };
         let mut out = Vec::new();
-        announce(&mut out, &done).unwrap();
+        announce(
+            &mut out,
+            &done,
+            Some("https://127.0.0.1:6443/console/#login=c"),
+        )
+        .unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "Keeping objects in memory, which ends with the process\n\
              Serving https://127.0.0.1:6443\n\
              Serving http://127.0.0.1:8080 without authentication\n\
              Wrote an admin credential to /home/jane's/w x/kubeconfig\n\
+             Console: https://127.0.0.1:6443/console/#login=c (valid once, for 15 minutes)\n\
              watchet is ready. You can now use it with:\n\n\
              \x20   export KUBECONFIG='/home/jane'\\''s/w x/kubeconfig'\n\
              \x20   kubectl get namespaces\n\n"

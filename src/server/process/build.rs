@@ -87,6 +87,8 @@ pub(in crate::server) struct Server {
     pub(in crate::server) front_proxy: Option<FrontProxyInfo>,
     /// The files whose changes are applied.
     pub(in crate::server) reloads: Vec<Reload>,
+    /// Whether to serve the console.
+    pub(in crate::server) console: bool,
     pub(in crate::server) requests: RequestLimits,
     pub(in crate::server) memory: Memory,
     pub(in crate::server) shutdown_grace: Duration,
@@ -348,6 +350,7 @@ impl Server {
                 .flatten()
                 .chain(of_authentication)
                 .collect(),
+            console: config.console,
             requests: config.requests.clone(),
             memory,
             shutdown_grace: config.shutdown_grace,

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::server::config::settings::{CONFIG_ENV, Settings};
 use crate::server::envtest::{Program, assets, etcd, kube_apiserver};
 use crate::server::process::announce;
 use crate::server::process::build::{BuildError, Server};
+use crate::server::process::console_link::{self, ConsoleLinkError};
 use crate::server::process::file_limit;
 use crate::server::process::git_commit::GIT_COMMIT;
 use crate::server::process::logging;
@@ -47,6 +49,8 @@ enum Failure {
     Build(#[from] BuildError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Console(#[from] ConsoleLinkError),
     #[error("the server cannot start: {0}")]
     Damaged(StorageError),
     #[error("cannot start: {0}")]
@@ -67,6 +71,7 @@ impl Failure {
             Self::Config(_) => 2,
             Self::Build(error) if error.is_config() => 2,
             Self::Store(error) if error.is_config() => 2,
+            Self::Console(error) if error.is_config() => 2,
             Self::SecondSignal(signal) => signal.exit_code(),
             _ => 1,
         }
@@ -107,6 +112,14 @@ fn print(text: &str) -> Result<ExitCode, Failure> {
     let printed = io::stdout().write_all(text.as_bytes());
     printed.map_err(Failure::Print)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Requests a link to the console and prints it.
+fn print_console_link(kubeconfig: Option<&Path>) -> Result<ExitCode, Failure> {
+    block_on(async {
+        let link = console_link::request(kubeconfig).await?;
+        print(&format!("{link}\n")).map(drop)
+    })
 }
 
 /// Runs the program as `kube-apiserver`, without settings from the environment or an announcement.
@@ -154,6 +167,7 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     let started = Instant::now();
     let (mut settings, flag) = match cli::parse(args)? {
         Invocation::Print(text) => return print(&text),
+        Invocation::Console(kubeconfig) => return print_console_link(kubeconfig.as_deref()),
         Invocation::EnvtestAssets(directory) => {
             assets::make(directory)?;
             return Ok(ExitCode::SUCCESS);
@@ -278,7 +292,10 @@ async fn reason_to_end(signals: &mut Signals, running: &Running) -> Result<EndSi
 
 /// Prints the announcement. A closed stdout does not stop the server.
 fn announce(running: &Running, started: Instant) {
-    if let Err(error) = announce::announce(&mut io::stdout().lock(), &running.done) {
+    let console = running.console_link();
+    if let Err(error) =
+        announce::announce(&mut io::stdout().lock(), &running.done, console.as_deref())
+    {
         tracing::warn!(%error, "cannot print the announcement");
     }
     log_ready(running, started);

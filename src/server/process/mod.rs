@@ -11,6 +11,7 @@ pub(super) mod pki;
 mod token_issuer;
 
 pub(super) mod build;
+mod console_link;
 mod encryption;
 mod git_commit;
 mod memory;

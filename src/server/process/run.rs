@@ -4,23 +4,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::api::UserInfo;
-use crate::audit::Auditor;
+use crate::api::{SYSTEM_MASTERS, UserInfo};
+use crate::auth::{ConsoleSessions, SessionIdentity};
 use crate::builtin::{KubernetesService, new_registry_with_config, start_token_tracking};
+use crate::console;
 use crate::controllers;
 use crate::http::{self, HealthCheck, HttpConfig};
 use crate::registry::Registry;
-use crate::server::process::build::{Done, SecurePort, Server};
+use crate::server::process::build::{Done, Server};
+use crate::server::process::console_link;
 use crate::server::process::encryption;
 use crate::server::process::files::DataDir;
 use crate::server::process::flow_control;
 use crate::server::process::git_commit::GIT_COMMIT;
+use crate::server::process::pki::ADMIN_USER;
 use crate::server::process::quotas::BuiltinQuotas;
 use crate::server::process::reload;
 use crate::server::process::roles;
-use crate::server::transport::connections::Connections;
 use crate::server::transport::handler::token_router;
 use crate::server::transport::listen;
 use crate::server::transport::service::{Authentication, Service};
@@ -42,6 +45,8 @@ const DAMAGE_PAUSE: Duration = Duration::from_millis(100);
 pub(in crate::server) struct Running {
     /// The results of the build.
     pub done: Done,
+    /// The sessions of the console; `None` if it is not served.
+    sessions: Option<Arc<ConsoleSessions>>,
     ports: Tasks,
     connections: Tasks,
     controllers: Tasks,
@@ -145,7 +150,11 @@ impl Server {
         };
         launcher.start_all();
 
+        let sessions = self.secure.authenticator.sessions();
+        let sessions = self.console.then(|| Arc::clone(sessions));
+        let console = sessions.clone().map(console::router);
         let config = self.requests.apply(HttpConfig {
+            console_sessions: sessions.clone(),
             connections: connections.clone(),
             checks,
             flow_control,
@@ -170,18 +179,25 @@ impl Server {
         );
         let audit = self.auditor.as_ref().map(|auditor| auditor.start());
         let audit = audit.unwrap_or_default();
-        spawn_secure(
-            self.secure,
-            router.clone(),
-            token_routes,
-            self.auditor.clone(),
-            &self.connections,
-            &ports,
-            &connections,
-        );
+        let secure = Service {
+            router: router.clone(),
+            console: console.clone(),
+            authentication: Authentication::Required {
+                authenticator: self.secure.authenticator,
+                token_routes,
+            },
+            auditor: self.auditor.clone(),
+            tasks: connections.clone(),
+        };
+        let tls = Some(self.secure.tls);
+        let (secure, open) = (Arc::new(secure), Arc::clone(&self.connections));
+        let listener = self.secure.listener;
+        let accept = listen::accept(listener, tls, secure, open, connections.clone());
+        ports.spawn("accept https", accept);
         if let Some(listener) = self.insecure {
             let service = Service {
                 router: router.clone(),
+                console,
                 authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
                 auditor: self.auditor,
                 tasks: connections.clone(),
@@ -195,6 +211,7 @@ impl Server {
         ports.spawn("idle connections", end_idle);
         let running = Running {
             done: self.done,
+            sessions,
             ports,
             connections,
             controllers,
@@ -217,6 +234,22 @@ impl Running {
         for part in &self.ready {
             roles::until_true(part.clone()).await;
         }
+    }
+
+    /// Returns a link that logs a browser in to the console as the user of the kubeconfig, once; `None` if the console is not
+    /// served.
+    pub(in crate::server) fn console_link(&self) -> Option<String> {
+        let sessions = self.sessions.as_ref()?;
+        let groups = vec![SYSTEM_MASTERS.to_owned()];
+        let admin = UserInfo::authenticated(ADMIN_USER.to_owned(), String::new(), groups);
+        let identity = SessionIdentity {
+            user: Arc::new(admin),
+            credential: None,
+        };
+        let now = Timestamp::now().as_second();
+        let code = sessions.new_code(identity, now);
+        let server = format!("https://{}", self.done.secure);
+        Some(console_link::link(&server, &code))
     }
 
     /// Waits until the embedded store has found damage; forever with another storage. Before the server is ready, that
@@ -291,30 +324,6 @@ impl Running {
 async fn first_failure(groups: [&Tasks; 6]) -> TaskFailed {
     let failures = groups.map(|group| Box::pin(group.failed()));
     futures_util::future::select_all(failures).await.0
-}
-
-fn spawn_secure(
-    port: SecurePort,
-    router: axum::Router,
-    token_routes: axum::Router,
-    auditor: Option<Arc<Auditor>>,
-    open: &Arc<Connections>,
-    ports: &Tasks,
-    connections: &Tasks,
-) {
-    let service = Service {
-        router,
-        authentication: Authentication::Required {
-            authenticator: port.authenticator,
-            token_routes,
-        },
-        auditor,
-        tasks: connections.clone(),
-    };
-    let tls = Some(port.tls);
-    let (service, open) = (Arc::new(service), Arc::clone(open));
-    let accept = listen::accept(port.listener, tls, service, open, connections.clone());
-    ports.spawn("accept https", accept);
 }
 
 /// Creates the system namespaces, with retries: etcd may have no leader when the server starts.

@@ -20,10 +20,11 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::api::{AuditAnnotations, UserInfo};
 use crate::audit::Auditor;
 use crate::auth::{
-    AuthenticatedRequest, Authenticator, Credential, ExternalToken, ObjectReader, PeerCertificate,
-    ServiceAccountToken, TokenAuthenticator, Unauthorized, websocket_token,
+    AuthenticatedRequest, Authenticator, ConsoleSession, Credential, ExternalToken, ObjectReader,
+    PeerCertificate, ServiceAccountToken, TokenAuthenticator, Unauthorized, websocket_token,
 };
 use crate::builtin::TokenObjects;
+use crate::console;
 use crate::http::{self as http_layer, ClientAddress};
 use crate::registry::Registry;
 use crate::server::transport::connections::Connection;
@@ -36,6 +37,7 @@ use crate::tasks::Tasks;
 #[derive(Debug, Clone)]
 pub(in crate::server) struct Handler {
     router: Routes,
+    console: Option<Routes>,
     authentication: Access,
     certificate: PeerCertificate,
     /// The certificate as that of a front proxy.
@@ -59,8 +61,8 @@ enum Access {
 type HandlerResult = Result<Response<Body>, Infallible>;
 
 /// Returns a router that completes the authentication of a request and passes the request on with its user: it validates
-/// a service account token with the objects in `registry` and records its use in `tokens`, and asks external authenticators
-/// about other tokens.
+/// a service account token with the objects in `registry` and records its use in `tokens`, validates sessions of the console,
+/// and asks external authenticators about other tokens.
 pub(in crate::server) fn token_router(
     registry: Arc<Registry>,
     tokens: Arc<TokenAuthenticator>,
@@ -78,8 +80,9 @@ pub(in crate::server) fn token_router(
                 .extensions_mut()
                 .remove::<Box<ServiceAccountToken>>();
             let external = request.extensions_mut().remove::<Box<ExternalToken>>();
-            let user = match (token, external) {
-                (Some(token), _) => match token.validate(&*objects).await {
+            let session = request.extensions_mut().remove::<Box<ConsoleSession>>();
+            let user = match (token, external, session) {
+                (Some(token), _, _) => match token.validate(&*objects).await {
                     Ok(user) => {
                         let annotations = AuditAnnotations::default();
                         tokens.record_use(&token, &annotations);
@@ -91,8 +94,11 @@ pub(in crate::server) fn token_router(
                         "token of a service account: {error}"
                     ))),
                 },
-                (None, Some(token)) => token.authenticate().await,
-                (None, None) => Err(Unauthorized::new("no credentials")),
+                (None, Some(token), _) => token.authenticate().await,
+                (None, None, Some(session)) => {
+                    session.authenticate(Timestamp::now().as_second()).await
+                }
+                (None, None, None) => Err(Unauthorized::new("no credentials")),
             };
             match user {
                 Ok((user, credential)) => {
@@ -140,6 +146,7 @@ impl Handler {
     ) -> Self {
         Self {
             router: TowerToHyperService::new(service.router.clone()),
+            console: service.console.clone().map(TowerToHyperService::new),
             authentication: match service.authentication.clone() {
                 Authentication::Required {
                     authenticator,
@@ -177,6 +184,15 @@ impl Handler {
     /// Authenticates a request; returns its route, or the error response.
     fn route_of(&self, request: &mut Request<Body>) -> Result<&Routes, Box<Response<Body>>> {
         let auditor = self.auditor.as_ref();
+        if let Some(console) = &self.console
+            && console::is_console_path(request.uri().path())
+        {
+            if let Access::Unsecured(_) = &self.authentication {
+                local::check(request)
+                    .map_err(|foreign| Box::new(foreign.response(request, auditor)))?;
+            }
+            return Ok(console);
+        }
         request.extensions_mut().insert(self.client);
         let (authenticator, token_routes) = match &self.authentication {
             Access::Unsecured(user) => {
@@ -205,6 +221,10 @@ impl Handler {
             }
             AuthenticatedRequest::External(token) => {
                 request.extensions_mut().insert(token);
+                Ok(token_routes)
+            }
+            AuthenticatedRequest::Session(session) => {
+                request.extensions_mut().insert(session);
                 Ok(token_routes)
             }
         }

@@ -19,9 +19,9 @@ const FETCH_SITE: &str = "sec-fetch-site";
 /// 403: a request that a web page may have sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::server) enum ForeignRequest {
-    /// Only browsers send `Origin` and `Sec-Fetch-Site`; any page can send requests to loopback.
+    /// Only browsers send `Origin` and `Sec-Fetch-Site`; a page of any server can send requests to loopback.
     #[error(
-        "requests of web pages (with an Origin, or Sec-Fetch-Site other than none or same-origin) are not served without authentication"
+        "requests of web pages (with another Origin, or Sec-Fetch-Site other than none or same-origin) are not served without authentication"
     )]
     Page,
     /// A page can reach loopback under its own host name (DNS rebinding).
@@ -48,8 +48,7 @@ impl ForeignRequest {
 pub(in crate::server) fn check<B>(request: &Request<B>) -> Result<(), ForeignRequest> {
     // Browsers send no Origin with a GET of an image, a script or a form, but this, also for a page at another port.
     let is_of_page = |site: &http::HeaderValue| site != "none" && site != "same-origin";
-    let headers = request.headers();
-    if headers.contains_key(header::ORIGIN) || headers.get_all(FETCH_SITE).iter().any(is_of_page) {
+    if request.headers().get_all(FETCH_SITE).iter().any(is_of_page) {
         return Err(ForeignRequest::Page);
     }
     // HTTP/2 has the host in the request line; if there are several, all must be local.
@@ -63,6 +62,15 @@ pub(in crate::server) fn check<B>(request: &Request<B>) -> Result<(), ForeignReq
         .into_iter()
         .chain(&hosts)
         .collect();
+    // The console's own pages send this server's origin with every request but GET.
+    let mut origins = request.headers().get_all(header::ORIGIN).iter();
+    let is_own = |origin: &http::HeaderValue| {
+        let is_of = |authority: &&Authority| *origin == format!("http://{authority}");
+        named.iter().any(is_of)
+    };
+    if !origins.all(is_own) {
+        return Err(ForeignRequest::Page);
+    }
     match !named.is_empty() && named.into_iter().all(is_local) {
         true => Ok(()),
         false => Err(ForeignRequest::Host),
@@ -155,11 +163,21 @@ mod tests {
             check_request("http://localhost/", "evil.test", ""),
             Err(ForeignRequest::Host)
         );
-        for origin in ["null", "http://evil.test", "http://localhost"] {
+        for origin in [
+            "null",
+            "http://evil.test",
+            "http://localhost:81",
+            "https://localhost",
+        ] {
             assert_eq!(
                 check_request("/api", "localhost", origin),
                 Err(ForeignRequest::Page)
             );
         }
+        // The console.
+        let own = check_request("/api", "localhost:80", "http://localhost:80");
+        assert_eq!(own, Ok(()));
+        let rebound = check_request("/api", "evil.test", "http://evil.test");
+        assert_eq!(rebound, Err(ForeignRequest::Host));
     }
 }

@@ -12,6 +12,8 @@ use crate::tasks::Tasks;
 pub(in crate::server) struct Service {
     /// The router of authenticated requests.
     pub(in crate::server) router: axum::Router,
+    /// The router of the console's files and logins, which need no credentials; `None` if it is not served.
+    pub(in crate::server) console: Option<axum::Router>,
     /// How requests are authenticated.
     pub(in crate::server) authentication: Authentication,
     /// Records rejected requests; `None` if there is no audit log.

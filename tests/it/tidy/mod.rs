@@ -27,6 +27,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "builtin",
             "services",
             "controllers",
+            "console",
             "http",
             "bench",
             "tail",

@@ -9,6 +9,7 @@ use rustls::server::danger::ClientCertVerifier;
 
 use super::allow_authenticated::PUBLIC_PATHS;
 use super::client_certificate::{ClientCertificates, PeerCertificate};
+use super::console_session::{ConsoleSession, ConsoleSessions};
 use super::credential::Credential;
 use super::external_token::ExternalToken;
 use super::front_proxy::FrontProxy;
@@ -24,6 +25,7 @@ pub struct Authenticator {
     tokens: Arc<TokenAuthenticator>,
     anonymous: ArcSwap<AnonymousAccess>,
     front_proxy: Option<FrontProxy>,
+    sessions: Arc<ConsoleSessions>,
 }
 
 /// The requests without credentials that are authenticated as the anonymous user; all others are rejected.
@@ -66,6 +68,8 @@ pub enum AuthenticatedRequest {
     ServiceAccount(Box<ServiceAccountToken>),
     /// A request with a token that only an external authenticator may accept: see [`ExternalToken::authenticate`].
     External(Box<ExternalToken>),
+    /// A request with the token of a session of the console: see [`ConsoleSession::authenticate`].
+    Session(Box<ConsoleSession>),
 }
 
 impl Authenticator {
@@ -77,6 +81,7 @@ impl Authenticator {
             tokens,
             anonymous: ArcSwap::default(),
             front_proxy: None,
+            sessions: Arc::default(),
         }
     }
 
@@ -85,6 +90,11 @@ impl Authenticator {
     pub fn with_front_proxy(mut self, front_proxy: Option<FrontProxy>) -> Self {
         self.front_proxy = front_proxy;
         self
+    }
+
+    /// Returns the sessions of the console, whose tokens are accepted.
+    pub fn sessions(&self) -> &Arc<ConsoleSessions> {
+        &self.sessions
     }
 
     /// Returns the authenticator of proxies' requests, which precedes [`Self::authenticate`].
@@ -133,6 +143,9 @@ impl Authenticator {
         // A header that is not text cannot be a valid token.
         let authorization = authorization.map(|value| String::from_utf8_lossy(value.as_bytes()));
         let token = authorization.as_deref().and_then(bearer_token);
+        if let Some(session) = token.and_then(|token| self.sessions.session(token, now)) {
+            return Ok(AuthenticatedRequest::Session(Box::new(session)));
+        }
         let rejected = match token.map(|token| self.tokens.authenticate(token, &[])) {
             Some(Ok(AuthenticatedToken::Static { user, digest })) => {
                 let tokens = Arc::clone(&self.tokens);

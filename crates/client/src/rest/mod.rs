@@ -242,6 +242,20 @@ impl RestClient {
         serde_json::from_slice(&body).map_err(|error| self.unreadable(&error))
     }
 
+    /// Posts a JSON `body` to `path`, which is not about objects, and decodes the JSON of the response.
+    ///
+    /// # Errors
+    /// As [`Self::post_json`].
+    pub async fn post_to<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, RestError> {
+        let path = Path::new(path);
+        let body = self.fetch_at_most(Self::webhook_call(&path, body), REVIEW_BYTES_MAX);
+        serde_json::from_slice(&body.await?).map_err(|error| self.unreadable(&error))
+    }
+
     /// Requests `path`, which must be escaped, with the parameters `query`, and returns the body of the response in pieces.
     /// Only the head of the response has a timeout.
     ///

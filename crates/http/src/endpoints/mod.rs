@@ -1,11 +1,13 @@
 //! The endpoints that are not about objects: discovery, OpenAPI, the version, the keys of service account tokens, health
-//! checks, metrics, and the backup and the revisions of the storage.
+//! checks, metrics, the backup and the revisions of the storage, links to the console, and the clients that list.
 
 pub(crate) mod backup;
+pub(crate) mod console_link;
 pub(crate) mod discovery;
 pub(crate) mod failing_checks;
 pub(crate) mod flow_control;
 pub(crate) mod health;
+pub(crate) mod list_clients;
 pub(crate) mod method;
 pub(crate) mod metrics;
 pub(crate) mod openapi;

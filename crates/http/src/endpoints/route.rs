@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::endpoints::discovery::{self, DiscoveryForm};
 use crate::endpoints::flow_control;
+use crate::endpoints::list_clients;
 use crate::endpoints::method::check_is_read;
 use crate::endpoints::openapi::{self, DocumentRequest};
 use crate::endpoints::revisions;
@@ -58,6 +59,7 @@ pub(crate) async fn document(
             check_is_read(parts)?;
             return openapi(state, parts, version, &path.join("/")).await;
         }
+        segments if segments == list_clients::PATH => return list_clients::respond(state, parts),
         ["debug", "api_priority_and_fairness", name] => {
             return flow_control::dump(state, parts, name);
         }

@@ -41,6 +41,8 @@ pub(in crate::server) struct Config {
     pub listen: Listen,
     /// The TLS versions and cipher suites of the HTTPS port.
     pub tls: TlsParameters,
+    /// `--console`
+    pub console: bool,
     /// The limits of requests.
     pub requests: RequestLimits,
     /// `--memory-limit`
@@ -141,6 +143,7 @@ impl Config {
             tls: TlsParameters::check(flags)?,
             sni_certificates: sni_certificates(&flags.tls_sni_cert_key)?,
             extra_names: extra_names(flags)?,
+            console: boolean(&flags.console)?,
             requests: RequestLimits::check(flags)?,
             memory: MemoryLimit::check(&flags.memory_limit)?,
             serving_certificate,
@@ -166,6 +169,14 @@ impl Config {
             shutdown_grace: parsed_duration(&flags.shutdown_grace_period)?,
             log: log(flags)?,
         })
+    }
+}
+
+fn boolean(setting: &SettingValue) -> Result<bool, ConfigError> {
+    match setting.text.as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(setting.clone().error("must be true or false")),
     }
 }
 

@@ -213,6 +213,7 @@ impl Etcd {
         let (ports, connections) = (Tasks::new(), Tasks::new());
         let service = Arc::new(Service {
             router: router(store),
+            console: None,
             authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
             auditor: None,
             tasks: connections.clone(),

@@ -96,6 +96,7 @@ pub(in crate::server) fn parse(
         config = Config::check(&settings)?;
     }
     config.controllers = controllers::Selection::of_api_server();
+    config.console = false;
     use_directory(
         &mut config,
         given_dir.unwrap_or_else(|| DEFAULT_CERT_DIR.into()),

@@ -78,6 +78,7 @@ fn the_flags_of_envtest_are_accepted() {
     assert_eq!(config.listen.secure_port, 4001);
     assert_eq!(config.listen.insecure_port, None);
     assert_eq!(config.controllers, controllers::Selection::of_api_server());
+    assert!(!config.console);
     assert_eq!(config.data_dir, dir.path());
     assert!(!config.registry.plugins.has("ServiceAccount"));
     assert!(config.registry.plugins.has("Priority"));

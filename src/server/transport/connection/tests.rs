@@ -71,6 +71,7 @@ impl Fixture {
         };
         let service = Service {
             router: router(registry, config),
+            console: None,
             authentication: Authentication::Unsecured(Arc::new(UserInfo::unsecured())),
             auditor: None,
             tasks: tasks.clone(),
