@@ -8,6 +8,7 @@ use clap::builder::Styles;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
+use clap_complete::Shell;
 
 use crate::server::config::flags::{self, Spec};
 use crate::server::config::setting_value::{ConfigError, Source, separator_of};
@@ -31,6 +32,10 @@ pub(in crate::server) enum Invocation {
     Tail(ArgMatches),
     /// Run `store` with these arguments.
     Store(ArgMatches),
+    /// Print the completions of a shell.
+    Completion(Shell),
+    /// Write the manual pages into this directory.
+    ManualPages(PathBuf),
     /// Create the assets of envtest, in this directory if given.
     EnvtestAssets(Option<PathBuf>),
     /// Print this text and exit.
@@ -63,6 +68,35 @@ pub(in crate::server) fn command() -> Command {
         .subcommand(tail::command())
         .subcommand(store_args::command())
         .subcommand(envtest_assets())
+        .subcommand(completion())
+        .subcommand(manual_pages())
+}
+
+fn completion() -> Command {
+    Command::new("completion")
+        .about("Print the completions of a shell")
+        .after_help("Bash: source <(watchet completion bash)")
+        .arg(
+            Arg::new("shell")
+                .value_name("SHELL")
+                .help("Shell that runs the output")
+                .required(true)
+                .value_parser(value_parser!(Shell)),
+        )
+}
+
+/// The packages contain its output, so users do not need it.
+fn manual_pages() -> Command {
+    Command::new("man")
+        .about("Write the manual pages, one for each command, into a directory")
+        .hide(true)
+        .arg(
+            Arg::new("directory")
+                .value_name("DIR")
+                .help("Directory to write to")
+                .required(true)
+                .value_parser(value_parser!(PathBuf)),
+        )
 }
 
 fn envtest_assets() -> Command {
@@ -108,6 +142,14 @@ pub(in crate::server) fn parse(
         Some(("bench", matches)) => return Ok(Invocation::Bench(matches.clone())),
         Some(("tail", matches)) => return Ok(Invocation::Tail(matches.clone())),
         Some(("store", matches)) => return Ok(Invocation::Store(matches.clone())),
+        Some(("completion", matches)) => {
+            let shell = matches.get_one::<Shell>("shell").copied();
+            return Ok(Invocation::Completion(shell.unwrap_or(Shell::Bash)));
+        }
+        Some(("man", matches)) => {
+            let directory = matches.get_one::<PathBuf>("directory").cloned();
+            return Ok(Invocation::ManualPages(directory.unwrap_or_default()));
+        }
         Some(("envtest-assets", matches)) => {
             let directory = matches.get_one::<PathBuf>("directory").cloned();
             return Ok(Invocation::EnvtestAssets(directory));
