@@ -60,6 +60,9 @@ def image(build):
     archive = Tar(build.time)
     archive.file("oci-layout", encode({"imageLayoutVersion": "1.0.0"}))
     archive.file("index.json", encode(index))
+    # skopeo without root cannot create directories that the archive does not have.
+    archive.directory("blobs")
+    archive.directory("blobs/sha256")
     for data in (config, compressed, manifest):
         archive.file(blob(data), data)
     # What versions of Docker read that do not know the image layout.

@@ -113,21 +113,29 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(found, "world")
 
 
+def has_namespaces():
+    """Returns true if this user, who is not root, may create user namespaces."""
+    probe = ["unshare", "--map-root-user", "true"]
+    return os.geteuid() != 0 and subprocess.run(probe, capture_output=True).returncode == 0
+
+
 def as_root():
-    """Returns the start of a command that may change the root directory and owners of files."""
+    """Returns the start of a command that may change the root directory, and owners of files."""
     if os.geteuid() == 0:
         return []
-    for start in (["unshare", "--map-root-user"], ["sudo", "--non-interactive"]):
-        if subprocess.run([*start, "true"], capture_output=True).returncode == 0:
-            return start
-    raise AssertionError("the test needs root, user namespaces, or sudo without a password")
+    if has_namespaces():
+        return ["unshare", "--map-root-user"]
+    return ["sudo", "--non-interactive"]
 
 
 def as_user(root, user):
     """Returns the start of a command in the root directory `root` as a user and group with this number."""
-    if os.geteuid() == 0:
-        return ["chroot", f"--userspec={user}:{user}", "--groups=", str(root)]
-    start = ["unshare", "--user", f"--map-user={user}", f"--map-group={user}", f"--root={root}", "--wd=/"]
-    if subprocess.run(["unshare", "--map-root-user", "true"], capture_output=True).returncode == 0:
-        return start
-    return ["sudo", "--non-interactive", "chroot", f"--userspec={user}:{user}", str(root)]
+    if has_namespaces():
+        return ["unshare", "--user", f"--map-user={user}", f"--map-group={user}", f"--root={root}", "--wd=/"]
+    return [*as_root(), "chroot", f"--userspec={user}:{user}", "--groups=", str(root)]
+
+
+def unpack(archive, root):
+    """Unpacks an archive with its owners, or in a user namespace, which has only one, as the user of `as_user`."""
+    owners = ["--no-same-owner"] if has_namespaces() else ["--same-owner"]
+    run(*as_root(), "tar", "--extract", "--numeric-owner", *owners, "--preserve-permissions", "--file", archive, "--directory", root)

@@ -2,12 +2,10 @@
 
 import json
 import os
-import pathlib
-import shutil
 import subprocess
 import tarfile
 
-from harness import PackageTest, as_root, as_user, eventually, is_served, package, run
+from harness import PackageTest, as_root, as_user, eventually, is_served, package, run, unpack
 
 SKOPEO = os.environ["WATCHET_TEST_SKOPEO"]
 ETCD = os.environ["WATCHET_TEST_ETCD"]
@@ -27,12 +25,15 @@ class Image(PackageTest):
         """Unpacks the layer as a container runtime does, and returns its root directory and the configuration."""
         self.skopeo("--insecure-policy", "copy", f"oci-archive:{self.archive}", f"dir:{self.images}")
         manifest = json.loads((self.images / "manifest.json").read_text())
-        read = lambda entry: self.images / entry["digest"].removeprefix("sha256:")
+
+        def read(entry):
+            return self.images / entry["digest"].removeprefix("sha256:")
+
         config = json.loads(read(manifest["config"]).read_text())
         root = self.directory / "root"
         root.mkdir()
         (layer,) = manifest["layers"]
-        run(*as_root(), "tar", "--extract", "--numeric-owner", "--file", read(layer), "--directory", root)
+        unpack(read(layer), root)
         self.addCleanup(subprocess.run, [*as_root(), "rm", "-rf", root], check=True)
         return root, config["config"]
 

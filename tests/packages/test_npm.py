@@ -5,6 +5,7 @@ import os
 import pathlib
 import shlex
 import signal
+import tempfile
 
 from harness import PackageTest, environment, eventually, is_served, package, run
 
@@ -69,8 +70,6 @@ setInterval(() => {}, 1000);
 class Npm(PackageTest):
     @classmethod
     def setUpClass(cls):
-        import tempfile
-
         temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(temporary.cleanup)
         cls.project = pathlib.Path(temporary.name)

@@ -1,11 +1,15 @@
 """The Python wheel: installed by pip into a virtual environment, and its pytest plugin with a real pytest."""
 
+import base64
+import csv
+import hashlib
 import json
 import os
 import pathlib
-import re
 import signal
 import sys
+import tempfile
+import zipfile
 
 from harness import PackageTest, environment, eventually, is_served, package, run
 
@@ -71,8 +75,6 @@ def test_never_ends(watchet):
 class Wheel(PackageTest):
     @classmethod
     def setUpClass(cls):
-        import tempfile
-
         temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(temporary.cleanup)
         cls.venv = pathlib.Path(temporary.name) / "venv"
@@ -90,6 +92,17 @@ class Wheel(PackageTest):
     def pytest(self, text, *arguments, status=0):
         (self.directory / "test_example.py").write_text(text)
         return run(self.python, "-m", "pytest", "-p", "no:cacheprovider", *arguments, cwd=self.directory, status=status)
+
+    def test_record_has_the_digest_of_each_file(self):
+        with zipfile.ZipFile(package("watchet-*_x86_64.whl")) as wheel:
+            (record,) = [name for name in wheel.namelist() if name.endswith("/RECORD")]
+            rows = list(csv.reader(wheel.read(record).decode().splitlines()))
+            self.assertEqual({name for name, *_ in rows}, set(wheel.namelist()))
+            for name, digest, size in rows:
+                if name != record:
+                    data = wheel.read(name)
+                    found = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                    self.assertEqual((digest, size), (f"sha256={found}", str(len(data))))
 
     def test_program_and_module_run(self):
         version = run(self.venv / "bin/watchet", "--version")
