@@ -8,6 +8,7 @@ use clap::builder::Styles;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
+use clap_complete::Shell;
 
 use crate::server::config::flags::{self, Spec};
 use crate::server::config::setting_value::{ConfigError, Source, separator_of};
@@ -35,6 +36,10 @@ pub(in crate::server) enum Invocation {
     Store(ArgMatches),
     /// Print a link to the console of the server in this kubeconfig, or the default one.
     Console(Option<PathBuf>),
+    /// Print the completions of a shell.
+    Completion(Shell),
+    /// Write the manual pages into this directory.
+    ManualPages(PathBuf),
     /// Create the assets of envtest, in this directory if given.
     EnvtestAssets(Option<PathBuf>),
     /// Print this text and exit.
@@ -69,6 +74,35 @@ pub(in crate::server) fn command() -> Command {
         .subcommand(store_args::command())
         .subcommand(console())
         .subcommand(envtest_assets())
+        .subcommand(completion())
+        .subcommand(manual_pages())
+}
+
+fn completion() -> Command {
+    Command::new("completion")
+        .about("Print the completions of a shell")
+        .after_help("Bash: source <(watchet completion bash)")
+        .arg(
+            Arg::new("shell")
+                .value_name("SHELL")
+                .help("Shell that runs the output")
+                .required(true)
+                .value_parser(value_parser!(Shell)),
+        )
+}
+
+/// The packages contain its output, so users do not need it.
+fn manual_pages() -> Command {
+    Command::new("man")
+        .about("Write the manual pages, one for each command, into a directory")
+        .hide(true)
+        .arg(
+            Arg::new("directory")
+                .value_name("DIR")
+                .help("Directory to write to")
+                .required(true)
+                .value_parser(value_parser!(PathBuf)),
+        )
 }
 
 fn console() -> Command {
@@ -140,6 +174,14 @@ pub(in crate::server) fn parse(
         Some(("console", matches)) => {
             let kubeconfig = matches.get_one::<PathBuf>("kubeconfig").cloned();
             return Ok(Invocation::Console(kubeconfig));
+        }
+        Some(("completion", matches)) => {
+            let shell = matches.get_one::<Shell>("shell").copied();
+            return Ok(Invocation::Completion(shell.unwrap_or(Shell::Bash)));
+        }
+        Some(("man", matches)) => {
+            let directory = matches.get_one::<PathBuf>("directory").cloned();
+            return Ok(Invocation::ManualPages(directory.unwrap_or_default()));
         }
         Some(("envtest-assets", matches)) => {
             let directory = matches.get_one::<PathBuf>("directory").cloned();

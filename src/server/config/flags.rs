@@ -363,6 +363,14 @@ pub(in crate::server) struct Flags {
     /// Time limit for requests in flight after SIGTERM or SIGINT
     #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = PROCESS)]
     pub shutdown_grace_period: SettingValue,
+    /// File that exists while the server is ready, a JSON object with its `url`, `kubeconfig` and `pid`; the start and the
+    /// end of the server delete it
+    #[arg(long, value_name = "FILE", help_heading = PROCESS)]
+    pub ready_file: SettingValue,
+    /// End as after SIGTERM when the process that started the server ends, even if it is killed; or when another process
+    /// ends, whose ID is the value
+    #[arg(long, value_name = "BOOL|PID", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = PROCESS)]
+    pub exit_with_parent: SettingValue,
     /// `error`, `warn`, `info`, `debug` or `trace`; a filter such as `info,watchet_cacher=debug`; or a
     /// number as upstream's -v takes
     #[arg(short = 'v', long, alias = "v", value_name = "LEVEL", default_value = "info", help_heading = PROCESS)]

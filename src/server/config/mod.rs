@@ -7,6 +7,7 @@ pub(super) mod settings;
 
 pub(super) mod cli;
 pub(super) mod file;
+pub(super) mod help_files;
 
 pub(super) mod audit;
 pub(super) mod authentication;
@@ -14,6 +15,7 @@ pub(super) mod authorization;
 mod bytes;
 pub(super) mod encryption;
 pub(super) mod file_setting;
+pub(super) mod lifetime;
 pub(super) mod memory;
 pub(super) mod requests;
 pub(super) mod server_config;

@@ -174,11 +174,15 @@ struct Material {
 
 impl Server {
     /// Builds a server with `config`: reads its files, locks the data directory, creates
-    /// certificates, opens the storage, binds the ports, writes the kubeconfig.
+    /// certificates, opens the storage, binds the ports, writes the kubeconfig. HTTPS is served on `listener` if there is
+    /// one, instead of on a port that is bound.
     ///
     /// # Errors
     /// The first of these that fails. Configuration errors are found before a port is bound.
-    pub(in crate::server) async fn build(config: &Config) -> Result<Self, BuildError> {
+    pub(in crate::server) async fn build(
+        config: &Config,
+        listener: Option<std::net::TcpListener>,
+    ) -> Result<Self, BuildError> {
         warn_of_short_history(&config.registry.caches);
         warn_of_extension(&config.tokens);
         let provider = config.tls.provider();
@@ -188,7 +192,10 @@ impl Server {
         let hostname = hostname::get()
             .ok()
             .and_then(|name| name.into_string().ok());
-        let address = config.listen.address;
+        let address = match &listener {
+            Some(listener) => listener.local_addr().map_err(BuildError::Port)?.ip(),
+            None => config.listen.address,
+        };
         let names = ServingNames {
             address,
             hostname,
@@ -240,7 +247,7 @@ impl Server {
         let encryption =
             encryption::start(settings, material.encryption, &config.storage, &metrics).await?;
 
-        let (secure, insecure) = bind(&config.listen)?;
+        let (secure, insecure) = bind(&config.listen, listener)?;
         let local = |listener: &TcpListener| listener.local_addr().map_err(BuildError::Port);
         let url = kubeconfig::reachable(local(&secure)?);
         let (certificate, trust) = match material.serving {
@@ -353,7 +360,7 @@ impl Server {
             console: config.console,
             requests: config.requests.clone(),
             memory,
-            shutdown_grace: config.shutdown_grace,
+            shutdown_grace: config.lifetime.shutdown_grace,
             done,
             data_dir,
         })
@@ -467,9 +474,15 @@ fn warn_of_short_history(caches: &CacherConfig) {
     }
 }
 
-fn bind(listen: &Listen) -> Result<(TcpListener, Option<TcpListener>), BindError> {
+fn bind(
+    listen: &Listen,
+    activated: Option<std::net::TcpListener>,
+) -> Result<(TcpListener, Option<TcpListener>), BuildError> {
     let at = |port| SocketAddr::new(listen.address, port);
-    let secure = listen::bind("--secure-port", at(listen.secure_port))?;
+    let secure = match activated {
+        Some(listener) => listen::adopt(listener).map_err(BuildError::Port)?,
+        None => listen::bind("--secure-port", at(listen.secure_port))?,
+    };
     let insecure = listen
         .insecure_port
         .map(|port| listen::bind("--insecure-port", at(port)))

@@ -62,7 +62,7 @@ impl EmbeddedServer {
             }
             settings.give(name, text, Source::Flag);
         }
-        let server = Server::build(&Config::check(&settings)?).await?;
+        let server = Server::build(&Config::check(&settings)?, None).await?;
         let (running, router) = server.spawn_with_router();
         // A failure comes first: the server cannot be relied on after it. After damage it does not become ready.
         let damage = tokio::select! {

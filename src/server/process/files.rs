@@ -34,7 +34,7 @@ impl FileError {
         )
     }
 
-    fn of(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(super) fn of(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self {
             doing,

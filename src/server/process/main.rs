@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::server::config::cli::{self, Invocation};
 use crate::server::config::file as config_file;
+use crate::server::config::help_files::{self, ManualPagesError};
 use crate::server::config::server_config::{Config, LogConfig, LogFormat};
 use crate::server::config::setting_value::ConfigError;
 use crate::server::config::settings::{CONFIG_ENV, Settings};
@@ -18,10 +19,13 @@ use crate::server::process::announce;
 use crate::server::process::build::{BuildError, Server};
 use crate::server::process::console_link::{self, ConsoleLinkError};
 use crate::server::process::file_limit;
+use crate::server::process::files::FileError;
 use crate::server::process::git_commit::GIT_COMMIT;
 use crate::server::process::logging;
+use crate::server::process::ready_file::ReadyFile;
 use crate::server::process::run::Running;
-use crate::server::process::signals::{EndSignal, Signals};
+use crate::server::process::service_manager::{ServiceManager, SocketActivationError};
+use crate::server::process::signals::{EndReason, EndSignal, Signals};
 use crate::server::store_commands::{self, StoreError};
 use crate::storage::StorageError;
 use crate::tasks::{DrainTimeout, TaskFailed};
@@ -53,6 +57,12 @@ enum Failure {
     Console(#[from] ConsoleLinkError),
     #[error("the server cannot start: {0}")]
     Damaged(StorageError),
+    #[error(transparent)]
+    ReadyFile(#[from] FileError),
+    #[error(transparent)]
+    ManualPages(#[from] ManualPagesError),
+    #[error(transparent)]
+    SocketActivation(#[from] SocketActivationError),
     #[error("cannot start: {0}")]
     Start(io::Error),
     #[error("cannot print: {0}")]
@@ -108,8 +118,8 @@ fn build_description() -> commands::Build {
     }
 }
 
-fn print(text: &str) -> Result<ExitCode, Failure> {
-    let printed = io::stdout().write_all(text.as_bytes());
+fn print(text: impl AsRef<[u8]>) -> Result<ExitCode, Failure> {
+    let printed = io::stdout().write_all(text.as_ref());
     printed.map_err(Failure::Print)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -132,7 +142,10 @@ fn run_kube_apiserver(args: impl Iterator<Item = OsString>) -> Result<ExitCode, 
     logging::init(&server.config.log);
     server.log_ignored();
     server.locate_store()?;
-    block_on(serve(&server.config, |running| log_ready(running, started)))
+    let service_manager = ServiceManager::default();
+    block_on(serve(&server.config, service_manager, |running| {
+        log_ready(running, started);
+    }))
 }
 
 /// Runs the program as `etcd`.
@@ -143,7 +156,7 @@ fn run_etcd(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     };
     logging::init(&etcd.log);
     block_on(async {
-        let mut signals = Signals::listen().map_err(Failure::Start)?;
+        let mut signals = Signals::listen(None).map_err(Failure::Start)?;
         let running = etcd.start()?;
         let signal = signals.next().await;
         tracing::info!(%signal, "draining");
@@ -168,6 +181,11 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     let (mut settings, flag) = match cli::parse(args)? {
         Invocation::Print(text) => return print(&text),
         Invocation::Console(kubeconfig) => return print_console_link(kubeconfig.as_deref()),
+        Invocation::Completion(shell) => return print(help_files::completions(shell)),
+        Invocation::ManualPages(directory) => {
+            help_files::write_manual_pages(&directory)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Invocation::EnvtestAssets(directory) => {
             assets::make(directory)?;
             return Ok(ExitCode::SUCCESS);
@@ -198,7 +216,10 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
             "unknown setting in an environment variable, ignored"
         );
     }
-    block_on(serve(&config, |running| announce(running, started)))
+    let service_manager = ServiceManager::from_environment()?;
+    block_on(serve(&config, service_manager, |running| {
+        announce(running, started);
+    }))
 }
 
 /// Adds the layers below the flags. Returns environment variables that look like settings but are
@@ -228,22 +249,29 @@ fn complete(
     Ok(unknown)
 }
 
-/// Builds a server, serves until a signal or a failure, and drains. Calls `when_ready` once
-/// requests are served.
-async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(), Failure> {
+/// Builds a server, serves until a reason to end or a failure, and drains. Calls `when_ready` once
+/// requests are served, then writes the ready file and notifies the service manager.
+async fn serve(
+    config: &Config,
+    mut service_manager: ServiceManager,
+    when_ready: impl FnOnce(&Running),
+) -> Result<(), Failure> {
     file_limit::raise();
     for (plugin, why) in config.registry.plugins.without_effect() {
         tracing::warn!(plugin, why, "an enabled admission plugin has no effect");
     }
-    let mut signals = Signals::listen().map_err(Failure::Start)?;
-    // A signal comes first, so that it aborts the build.
+    let lifetime = &config.lifetime;
+    let mut signals = Signals::listen(lifetime.exit_with).map_err(Failure::Start)?;
+    let ready_file = lifetime.ready_file.clone().map(ReadyFile::prepare);
+    let ready_file = ready_file.transpose()?;
+    // A reason to end comes first, so that it aborts the build.
     let server = tokio::select! {
         biased;
-        signal = signals.next() => {
-            tracing::info!(%signal, "exiting before the server was ready");
+        reason = signals.end_reason() => {
+            tracing::info!(%reason, "exiting before the server was ready");
             return Ok(());
         }
-        built = Server::build(config) => built?,
+        built = Server::build(config, service_manager.listener.take()) => built?,
     };
     let running = server.spawn();
     // A reason to end comes first here too, then damage, after which the server does not become ready.
@@ -261,14 +289,24 @@ async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(),
         Some(end) => end,
         None => {
             when_ready(&running);
-            reason_to_end(&mut signals, &running).await
+            let written = ready_file.as_ref().map(|file| file.write(&running.done));
+            match written.transpose() {
+                Ok(_) => {
+                    service_manager.notify_ready(running.done.secure);
+                    reason_to_end(&mut signals, &running).await
+                }
+                // The program that waits for the file would wait forever.
+                Err(error) => Err(error.into()),
+            }
         }
     };
-    let grace = config.shutdown_grace;
+    let grace = lifetime.shutdown_grace;
     match &end {
-        Ok(signal) => tracing::info!(%signal, ?grace, "draining"),
+        Ok(reason) => tracing::info!(%reason, ?grace, "draining"),
         Err(failed) => tracing::error!(%failed, ?grace, "draining"),
     }
+    service_manager.notify_stopping();
+    drop(ready_file);
     // A second signal comes first: it aborts the drain.
     tokio::select! {
         biased;
@@ -280,13 +318,13 @@ async fn serve(config: &Config, when_ready: impl FnOnce(&Running)) -> Result<(),
     }
 }
 
-/// Waits for a signal, or for the failure of a vital task.
-async fn reason_to_end(signals: &mut Signals, running: &Running) -> Result<EndSignal, TaskFailed> {
-    // A signal comes first, so that the exit code is the signal's.
+/// Waits for a reason to end, or for the failure of a vital task.
+async fn reason_to_end(signals: &mut Signals, running: &Running) -> Result<EndReason, Failure> {
+    // A reason to end comes first, so that the exit code is the signal's.
     tokio::select! {
         biased;
-        signal = signals.next() => Ok(signal),
-        failed = running.failed() => Err(failed),
+        reason = signals.end_reason() => Ok(reason),
+        failed = running.failed() => Err(failed.into()),
     }
 }
 

@@ -29,4 +29,7 @@ pub(super) mod embedded_server;
 mod file_limit;
 mod logging;
 pub(super) mod main;
+mod ready_file;
+mod service_manager;
 mod signals;
+mod supervising_process;

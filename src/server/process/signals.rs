@@ -1,14 +1,36 @@
-//! SIGINT and SIGTERM.
+//! What ends the process: SIGINT, SIGTERM, and the end of the process that started it.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::server::config::lifetime::SupervisingProcess;
+use crate::server::process::supervising_process::ProcessWatch;
 
 /// Receives the signals that end the process.
 #[derive(Debug)]
 pub(in crate::server) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    supervising: Option<ProcessWatch>,
+}
+
+/// Why the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum EndReason {
+    /// A signal.
+    Signal(EndSignal),
+    /// The process of `--exit-with-parent` has ended.
+    ParentEnded,
+}
+
+impl std::fmt::Display for EndReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Signal(signal) => signal.fmt(f),
+            Self::ParentEnded => f.write_str("end of the process of --exit-with-parent"),
+        }
+    }
 }
 
 /// A signal that ends the process.
@@ -40,25 +62,48 @@ impl std::fmt::Display for EndSignal {
 }
 
 impl Signals {
-    /// Installs the handlers; from now on the signals no longer kill the process.
+    /// Installs the handlers; from now on the signals no longer kill the process. Also watches the process of
+    /// `--exit-with-parent`, if it is set.
     ///
     /// # Errors
     /// The system rejects a handler.
-    pub(in crate::server) fn listen() -> io::Result<Self> {
+    pub(in crate::server) fn listen(supervising: Option<SupervisingProcess>) -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            supervising: supervising.map(ProcessWatch::start).transpose()?,
         })
+    }
+
+    /// Waits for a reason to end. Cancel safe.
+    pub(in crate::server) async fn end_reason(&mut self) -> EndReason {
+        let ended = async {
+            match &self.supervising {
+                Some(process) => process.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        // A signal comes first, so that the log has the signal if both are true.
+        tokio::select! {
+            biased;
+            signal = received(&mut self.terminate, &mut self.interrupt) => EndReason::Signal(signal),
+            () = ended => EndReason::ParentEnded,
+        }
     }
 
     /// Waits for the next signal. Cancel safe.
     pub(in crate::server) async fn next(&mut self) -> EndSignal {
-        // Both have the same meaning, so the order does not matter.
-        tokio::select! {
-            biased;
-            Some(()) = self.terminate.recv() => EndSignal::Terminate,
-            Some(()) = self.interrupt.recv() => EndSignal::Interrupt,
-            else => std::future::pending().await,
-        }
+        received(&mut self.terminate, &mut self.interrupt).await
+    }
+}
+
+/// Waits for a signal. Cancel safe.
+async fn received(terminate: &mut Signal, interrupt: &mut Signal) -> EndSignal {
+    // Both have the same meaning, so the order does not matter.
+    tokio::select! {
+        biased;
+        Some(()) = terminate.recv() => EndSignal::Terminate,
+        Some(()) = interrupt.recv() => EndSignal::Interrupt,
+        else => std::future::pending().await,
     }
 }

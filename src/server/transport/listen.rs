@@ -88,6 +88,15 @@ pub(in crate::server) fn bind(
     })
 }
 
+/// Accepts the connections of a socket that another process has opened.
+///
+/// # Errors
+/// The runtime cannot wait for its connections.
+pub(in crate::server) fn adopt(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
 /// Accepts connections until the group of `tasks` is cancelled; each is a task of the group, and one of `connections`.
 /// `tls` is `None` on the plain port.
 pub(in crate::server) async fn accept(

@@ -77,6 +77,14 @@ impl Server {
         server
     }
 
+    /// As [`Self::start`], by `command`, which receives the arguments of the program.
+    pub(crate) async fn start_by(command: Command, args: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut server = Self::start_command(command, directory.path(), args).await;
+        server._own_directory = Some(directory);
+        server
+    }
+
     /// As [`Self::start`], in the control group of `directory`.
     pub(crate) async fn start_in_cgroup(directory: &Path, args: &[&str]) -> Self {
         let own = tempfile::tempdir().expect("a temporary directory");
@@ -259,6 +267,13 @@ impl Drop for Server {
             assert!(!log.contains("cache differs from storage"), "{log}");
         }
     }
+}
+
+/// Returns a shell that runs `script` with the program as `$0` and its arguments as `$@`.
+pub(crate) fn shell(script: &str) -> Command {
+    let mut shell = without_settings(Command::new("sh"));
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_watchet")]);
+    shell
 }
 
 /// Returns the command of the program, without the WATCHET_ variables of the test's environment.

@@ -19,6 +19,7 @@ use crate::server::config::bytes;
 use crate::server::config::encryption::EncryptionSettings;
 use crate::server::config::file_setting::{CertificateFiles, FileSetting, certificate_files};
 use crate::server::config::flags::Flags;
+use crate::server::config::lifetime::LifetimeConfig;
 use crate::server::config::memory::MemoryLimit;
 use crate::server::config::requests::RequestLimits;
 use crate::server::config::setting_value::{ConfigError, SettingValue, parsed_duration};
@@ -79,8 +80,8 @@ pub(in crate::server) struct Config {
     pub admission_config_file: Option<FileSetting>,
     /// `--controllers`
     pub controllers: controllers::Selection,
-    /// `--shutdown-grace-period`
-    pub shutdown_grace: Duration,
+    /// The start and the end of the process.
+    pub lifetime: LifetimeConfig,
     /// The log settings.
     pub log: LogConfig,
 }
@@ -166,7 +167,7 @@ impl Config {
             },
             admission_config_file: file(&flags.admission_control_config_file),
             controllers: controllers(flags)?,
-            shutdown_grace: parsed_duration(&flags.shutdown_grace_period)?,
+            lifetime: LifetimeConfig::check(flags)?,
             log: log(flags)?,
         })
     }

@@ -141,7 +141,7 @@ fn valid_values() {
     .unwrap();
     assert_eq!(config.kubeconfig, Path::new("/d/kubeconfig"));
     assert_eq!(config.listen.insecure_port, Some(0));
-    assert_eq!(config.shutdown_grace, Duration::from_secs(90));
+    assert_eq!(config.lifetime.shutdown_grace, Duration::from_secs(90));
     assert_eq!(config.log.filter, "warn,h2=error,watchet=debug");
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.compaction_interval, Duration::ZERO);
