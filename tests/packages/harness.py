@@ -139,3 +139,7 @@ def unpack(archive, root):
     """Unpacks an archive with its owners, or in a user namespace, which has only one, as the user of `as_user`."""
     owners = ["--no-same-owner"] if has_namespaces() else ["--same-owner"]
     run(*as_root(), "tar", "--extract", "--numeric-owner", *owners, "--preserve-permissions", "--file", archive, "--directory", root)
+    # A container runtime adds the devices, from which a static program reads random bytes. A user namespace may not make devices.
+    run(*as_root(), "mkdir", root / "dev")
+    for device in ("random", "urandom"):
+        run(*as_root(), "dd", "if=/dev/urandom", f"of={root / 'dev' / device}", "bs=1M", "count=1")
