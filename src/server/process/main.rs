@@ -128,7 +128,7 @@ fn print(text: impl AsRef<[u8]>) -> Result<ExitCode, Failure> {
 fn print_console_link(kubeconfig: Option<&Path>) -> Result<ExitCode, Failure> {
     block_on(async {
         let link = console_link::request(kubeconfig).await?;
-        print(&format!("{link}\n")).map(drop)
+        print(format!("{link}\n")).map(drop)
     })
 }
 
