@@ -13,7 +13,7 @@ from build import ROOT, PackageError, read
 def deb(build):
     """watchet_VERSION_ARCHITECTURE.deb: the program, the systemd units, /etc/watchet/watchet.yaml, help files."""
     if not shutil.which("dpkg-deb"):
-        raise PackageError("the Debian package needs dpkg-deb: install the package dpkg, or leave it out with --without deb")
+        raise PackageError("the Debian package needs dpkg-deb: install the package dpkg")
     with tempfile.TemporaryDirectory() as temporary:
         root = pathlib.Path(temporary) / "root"
         add(build, root)
