@@ -17,7 +17,7 @@ use watchet_client::{ApiResource, RestClient};
 pub(crate) struct AtArgs {
     #[arg(value_name = "MOMENT", help = format!("When: {}", moment::HELP))]
     moment: String,
-    /// What to do: get
+    /// Verb: get
     #[arg(value_name = "VERB", value_parser = ["get"], hide_possible_values = true)]
     verb: String,
     /// Resource or object, as in kubectl: po, deployments.apps, cm/settings
@@ -149,7 +149,7 @@ pub(crate) async fn run(args: AtArgs) -> Result<(), CliError> {
     };
     if is_table {
         let table: Table = serde_json::from_value(list)
-            .map_err(|error| CliError::Response(format!("it is no Table: {error}")))?;
+            .map_err(|error| CliError::Response(format!("it is not a Table: {error}")))?;
         return match table.len() {
             0 if target.name.is_some() => Err(missing()),
             0 => {

@@ -54,11 +54,12 @@ pub(crate) fn run(args: &KubeconfigArgs) -> Result<(), CliError> {
     let added = parse(&source, &text)?;
     let added = renamed(&added, &args.name).ok_or_else(|| CliError::Content {
         path: source.clone(),
-        detail: "it has no cluster, user and context of a server".to_owned(),
+        detail: "its current context, or the cluster or user of that context, does not exist"
+            .to_owned(),
     })?;
     let backup = merge_into(&target, &added)?;
     let backup = match backup {
-        Some(backup) => format!("; the former file is {}", backup.display()),
+        Some(backup) => format!("; a copy of the previous file is {}", backup.display()),
         None => String::new(),
     };
     let (name, target) = (&args.name, target.display());
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &KubeconfigArgs) -> Result<(), CliError> {
     ))
 }
 
-/// Returns the file that kubectl changes.
+/// Returns the file that `kubectl config` changes.
 fn default_file() -> Result<PathBuf, CliError> {
     if let Some(variable) = std::env::var_os("KUBECONFIG") {
         let mut paths = std::env::split_paths(&variable);
@@ -92,7 +93,7 @@ fn file_error(path: &Path, error: io::Error) -> CliError {
 fn parse(path: &Path, text: &str) -> Result<Value, CliError> {
     let invalid = |detail: String| CliError::Content {
         path: path.to_owned(),
-        detail: format!("it is no kubeconfig: {detail}"),
+        detail: format!("it is not a kubeconfig: {detail}"),
     };
     if text.trim().is_empty() {
         return Ok(json!({"apiVersion": "v1", "kind": "Config"}));
@@ -159,9 +160,10 @@ fn merged(mut kubeconfig: Value, added: &Map<String, Value>) -> Value {
     kubeconfig
 }
 
-/// Merges into the file at `path`, which is replaced atomically. Returns the copy of the former file, if there was one.
+/// Merges `added` into the file at `path`, and replaces the file atomically. Returns the path of the copy of the previous file,
+/// if there was one.
 fn merge_into(path: &Path, added: &Map<String, Value>) -> Result<Option<PathBuf>, CliError> {
-    // A link remains a link.
+    // Replace the target of a symbolic link, not the link.
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let failed = |error| file_error(path, error);
     let before = match std::fs::read_to_string(path) {
@@ -171,7 +173,7 @@ fn merge_into(path: &Path, added: &Map<String, Value>) -> Result<Option<PathBuf>
     let kubeconfig = parse(path, before.as_deref().unwrap_or_default())?;
     let kubeconfig = merged(kubeconfig, added);
     let written = serde_saphyr::to_string(&kubeconfig).map_err(|error| error.to_string());
-    // The text is read again, so that no entry can be lost by the way it is written.
+    // Parse the new text again, to detect an entry that the YAML encoder changed.
     let text = written.and_then(|text| match parse(path, &text) {
         Ok(read) if read == kubeconfig => Ok(text),
         _ => Err("an entry cannot be written as YAML: merge the file by hand".to_owned()),
@@ -197,7 +199,7 @@ fn merge_into(path: &Path, added: &Map<String, Value>) -> Result<Option<PathBuf>
     Ok(backup)
 }
 
-/// Copies the former text to a new file beside the file.
+/// Copies the previous text to a new file beside the file.
 fn back_up(path: &Path, text: &str) -> Result<PathBuf, CliError> {
     let mut number = 0;
     loop {
@@ -228,7 +230,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Creates a file that only its owner may read: it has credentials.
+/// Creates a file that only its owner may read, because it contains credentials.
 fn create(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -274,7 +276,7 @@ mod tests {
             after["users"][1],
             json!({"name": "watchet", "user": {"client-key-data": "S2V5"}})
         );
-        // Without what was added, it is the former file.
+        // Without the added entries, it is the previous file.
         after["current-context"] = json!("prod");
         for list in LISTS {
             let entries = after[list].as_array_mut().unwrap();
@@ -314,7 +316,7 @@ mod tests {
         for text in ["[1, 2]", "clusters: 3", "a: [", "a: 1\na: 2\n"] {
             std::fs::write(&path, text).unwrap();
             let error = merge_into(&path, &added("a")).unwrap_err().to_string();
-            assert!(error.contains("it is no kubeconfig"), "{text}: {error}");
+            assert!(error.contains("it is not a kubeconfig"), "{text}: {error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);

@@ -1,4 +1,4 @@
-//! The commands of `watchet` that read a server: past states (`at`, `diff`, `history`), its status, its watchers and caches
+//! The commands of `watchet` that read a server, or describe this program: past states (`at`, `diff`, `history`), its status, its watchers and caches
 //! (`top`), its kubeconfig, and the version of the program.
 //!
 //! ```text

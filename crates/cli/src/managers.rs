@@ -64,7 +64,8 @@ fn name(entry: &Value) -> String {
     }
 }
 
-/// Returns true if `fields` contain the field at `path` and no doubt remains: elements of lists are not searched.
+/// Returns true if `fields` contains the field at `path`; false for a path through elements of a list, which it does not
+/// search.
 fn owns(fields: &Value, path: &str) -> bool {
     let mut at = fields;
     for segment in path.split('.') {
@@ -124,7 +125,7 @@ mod tests {
         check(None, &both(1), None);
         let unmanaged = |replicas| object(replicas, &[]);
         check(Some(&unmanaged(1)), &unmanaged(2), None);
-        // Nothing owns a removed field.
+        // No manager owns a removed field.
         let old = object(1, &[("a", "01", json!({"f:spec": {"f:replicas": {}}}))]);
         let mut new = old.clone();
         new["spec"] = json!({});

@@ -37,8 +37,8 @@ pub fn commands() -> [Command; 7] {
         AtArgs::augment_args(at)
             .about("Print objects as they were at a past time or resourceVersion")
             .after_help(
-                "The state is read from the history that the server retains: that of \
-                 --etcd-compaction-interval, or of --history-retention.\n\n  \
+                "The server retains history for its --history-retention, or else for its \
+                 --etcd-compaction-interval.\n\n  \
                  watchet at 5m get pods -A\n  \
                  watchet at 14:30 get deployments.apps web -o yaml\n  \
                  watchet at 1234 get cm/settings -n shop",
@@ -55,15 +55,16 @@ pub fn commands() -> [Command; 7] {
         HistoryArgs::augment_args(history)
             .about("Print each version of an object: when, by which field manager, and what changed")
             .after_help(
-                "A change whose field manager the managed fields do not determine is by unknown, as every \
-                 deletion. Times are exact to about a second.\n\n  \
+                "  + created   ~ changed   - deleted   = the oldest retained version\n\n\
+                 The field manager is unknown if the managed fields do not determine it, as for every deletion. \
+                 Times are exact to about a second.\n\n  \
                  watchet history pods/web-0\n  \
                  watchet history deployments.apps web -n shop -o json | jq .changes",
             ),
         TopArgs::augment_args(top)
             .about("Show the open watches and the watch caches of a server, live")
             .after_help(
-                "? shows the keys. A watch is ended with d, after a confirmation.\n\n  \
+                "? shows all keys. d ends the selected watch, after a confirmation.\n\n  \
                  watchet top --sort lag\n  \
                  watchet top --caches --once",
             ),
@@ -74,7 +75,7 @@ pub fn commands() -> [Command; 7] {
             .about("Print the kubeconfig of a server on this machine, or merge it into yours")
             .after_help(
                 "A merge retains all other entries and members, replaces the file atomically, and stores a copy of \
-                 the former one beside it. Comments are not retained, as by `kubectl config`.\n\n  \
+                 the previous file beside it. Like `kubectl config`, it does not retain comments.\n\n  \
                  watchet kubeconfig >kubeconfig\n  \
                  watchet kubeconfig --merge",
             ),

@@ -38,7 +38,7 @@ pub(crate) struct Format {
     /// Columns of lower priority too.
     pub wide: bool,
     pub with_namespace: bool,
-    /// The time of the state, at which the ages are.
+    /// The time of the state, for which ages are computed.
     pub at: Option<Timestamp>,
 }
 
@@ -83,7 +83,7 @@ impl Row {
         self.object.as_ref()?.get("metadata")?.get(member)?.as_str()
     }
 
-    /// Returns the age of the object at a past time: the server prints that of now.
+    /// Returns the age of the object at the time `at`. The server's cells contain the present age.
     fn age(&self, at: Timestamp) -> Option<String> {
         let created: Timestamp = self.metadata("creationTimestamp")?.parse().ok()?;
         Some(human_duration(

@@ -91,7 +91,7 @@ fn completion() -> Command {
         )
 }
 
-/// The packages contain its output, so users do not need it.
+/// Writes manual pages. Hidden, because the packages contain its output.
 fn manual_pages() -> Command {
     Command::new("man")
         .about("Write the manual pages, one for each command, into a directory")

@@ -37,7 +37,7 @@ pub(in crate::server) struct Flags {
     /// closed for each new one
     #[arg(long, value_name = "NUMBER", default_value = "100000", help_heading = SERVING)]
     pub max_connections: SettingValue,
-    /// Whether to serve the console at /console/, and to print a link to it that logs a browser in once
+    /// Whether to serve the console at /console/, and to print a link at the start that logs a browser in to it once
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = SERVING)]
     pub console: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = SERVING, help = "PEM file with the serving certificate, followed by its chain [default: one signed by the CA in <data-dir>/pki]")]
@@ -321,11 +321,11 @@ pub(in crate::server) struct Flags {
     /// until another program compacts etcd, or forever
     #[arg(long, value_name = "DURATION", default_value = "5m0s", help_heading = STORAGE)]
     pub etcd_compaction_interval: SettingValue,
-    /// How long the embedded store retains history, for reads of past states (`watchet at`, `diff`, `history`), e.g.
-    /// 24h; 0 retains it for --etcd-compaction-interval. Not for --storage etcd
+    /// How long the embedded store, or --storage memory, retains history for reads of past states (`watchet at`, `diff`,
+    /// `history`), e.g. 24h; with 0, --etcd-compaction-interval decides. Not for --storage etcd
     #[arg(long, value_name = "DURATION", default_value = "0", help_heading = STORAGE)]
     pub history_retention: SettingValue,
-    /// Maximum size of the history that --history-retention retains, on disk; older history is removed first
+    /// Maximum size on disk of the history that --history-retention retains; the oldest history is removed first
     #[arg(long, value_name = "BYTES", default_value = "1Gi", help_heading = STORAGE)]
     pub history_retention_bytes_max: SettingValue,
     /// Time for which each cache retains events, for watches that lag or resume; with less than a minute, the
@@ -363,12 +363,12 @@ pub(in crate::server) struct Flags {
     /// Time limit for requests in flight after SIGTERM or SIGINT
     #[arg(long, value_name = "DURATION", default_value = "30s", help_heading = PROCESS)]
     pub shutdown_grace_period: SettingValue,
-    /// File that exists while the server is ready, a JSON object with its `url`, `kubeconfig` and `pid`; the start and the
-    /// end of the server delete it
+    /// File that exists while the server is ready: a JSON object with its `url`, `kubeconfig` and `pid`; the server deletes
+    /// it when it starts and when it drains
     #[arg(long, value_name = "FILE", help_heading = PROCESS)]
     pub ready_file: SettingValue,
-    /// End as after SIGTERM when the process that started the server ends, even if it is killed; or when another process
-    /// ends, whose ID is the value
+    /// End as after SIGTERM when the process that started the server ends, even if it is killed; a process ID names another
+    /// process
     #[arg(long, value_name = "BOOL|PID", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = PROCESS)]
     pub exit_with_parent: SettingValue,
     /// `error`, `warn`, `info`, `debug` or `trace`; a filter such as `info,watchet_cacher=debug`; or a

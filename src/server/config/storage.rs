@@ -10,7 +10,7 @@ use crate::server::config::setting_value::{ConfigError, SettingValue, parsed_dur
 use crate::server::envtest::store::Store;
 use crate::storage::embedded::HistoryRetention;
 
-/// The minimum of `--history-retention-bytes-max`: some objects of the maximum size.
+/// The minimum of `--history-retention-bytes-max`: space for several objects of the maximum size.
 const HISTORY_BYTES_MIN: usize = 16 << 20;
 
 /// The minimum of `--history-retention`: several times the precision of the times of revisions.
@@ -92,7 +92,7 @@ pub(super) fn storage(flags: &Flags) -> Result<StorageConfig, ConfigError> {
 /// Validates the retention of history; `None` if it is that of the compaction interval.
 ///
 /// # Errors
-/// A value is invalid, or the storage is etcd, which every server on it would have to compact alike.
+/// A value is invalid, or the storage is etcd: all its servers would need the same retention.
 pub(super) fn retention(flags: &Flags) -> Result<Option<HistoryRetention>, ConfigError> {
     let setting = flags.history_retention.clone();
     let time = parsed_duration(&setting)?;

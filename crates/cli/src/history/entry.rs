@@ -128,7 +128,7 @@ impl Version {
         if self.has_unknown_changes {
             text.push_str("    (the version before is not retained)\n");
         } else if self.event_type == "MODIFIED" && self.changes.is_empty() {
-            text.push_str("    (only bookkeeping fields)\n");
+            text.push_str("    (only managed fields, resourceVersion or generation)\n");
         }
         output::push_changes(&mut text, &self.changes, paint);
         text

@@ -86,7 +86,7 @@ impl Target {
         let query = [
             ("watch", "true"),
             ("historyFromStorage", "true"),
-            // A server that does not know the parameter sends the events of its cache.
+            // Ends the watch of a server that does not know historyFromStorage and sends no bookmark.
             ("timeoutSeconds", "600"),
             ("fieldSelector", fields.as_str()),
         ];
@@ -113,7 +113,8 @@ impl Target {
             }
         }
         Err(CliError::Response(
-            "the history ended early: repeat the command".to_owned(),
+            "the history ended without a bookmark: repeat the command, or use a server that has historyFromStorage"
+                .to_owned(),
         ))
     }
 }
