@@ -18,13 +18,13 @@ pub struct CacheSize {
 /// The state of a cache at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// `Ok` if the cache has a state and follows storage, else the reason, for people.
+    /// `Ok` if the cache has its first list and follows storage, else a message with the reason.
     pub readiness: Result<(), String>,
     /// The size of the state; `None` before the first list.
     pub size: Option<CacheSize>,
     /// The version of the state; zero before the first list.
     pub at: ResourceVersion,
-    /// The revision of storage; `None` if only a request would show it, as with etcd.
+    /// The revision of storage; `None` if it takes a request to find it out, as with etcd.
     pub storage_at: Option<ResourceVersion>,
     /// The retained events.
     pub history: CacheHistory,
@@ -39,7 +39,7 @@ pub struct CacheHistory {
     pub events: usize,
     /// Their memory in bytes.
     pub bytes: usize,
-    /// A watch can start after this version or a later one.
+    /// The oldest version after which a watch can start.
     pub reaches_back_to: ResourceVersion,
     /// When the cache applied the oldest of them; `None` if there are none.
     pub since: Option<Instant>,

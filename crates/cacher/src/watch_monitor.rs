@@ -1,5 +1,5 @@
-//! `WatchMonitor`: shows what a watch does and how far it is behind, while its client owns it. The watch writes its
-//! progress into atomics; everything else is computed when it is read.
+//! `WatchMonitor`: reads what a watch does and how far it is behind, while another task owns the watch. The watch stores its
+//! progress in atomics; everything else is computed when it is read.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -41,7 +41,7 @@ impl WatchProgress {
         self.phase.store(number, Ordering::Relaxed);
     }
 
-    /// Stores the inbox that the watch has joined the live watches with.
+    /// Stores the inbox with which the watch joined the live watches.
     pub(super) fn joined(&self, inbox: &Arc<Inbox>) {
         *self.inbox.lock() = Arc::downgrade(inbox);
     }
@@ -55,7 +55,7 @@ impl WatchProgress {
     }
 }
 
-/// Shows the state of one watch.
+/// Reads the state of one watch.
 #[derive(Debug, Clone)]
 pub struct WatchMonitor {
     pub(super) progress: Arc<WatchProgress>,
@@ -90,7 +90,7 @@ impl WatchMonitor {
             .as_ref()
             .and_then(|snapshot| self.lag_in(snapshot, position));
         let phase = match lag {
-            // Without a state the watch waits for the first list.
+            // Without a snapshot, the watch waits for the first list of the cache.
             None if snapshot.is_some() => WatchPhase::Expired,
             _ => phase,
         };
@@ -113,7 +113,7 @@ impl WatchMonitor {
                     .backfill
                     .events_after(position, self.generation, too_old.0)
                     .ok()?;
-                // An event from before the start counts from the time at which it was read.
+                // The age of an event from before the start counts from the time at which the cache read it.
                 let first = older.iter().next().map(|event| event.received.at);
                 (older.iter().count() + snapshot.history_len(), first)
             }

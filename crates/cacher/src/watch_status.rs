@@ -9,12 +9,12 @@ use watchet_api::ResourceVersion;
 pub enum WatchPhase {
     /// It sends the initial state.
     Initial,
-    /// It reads the event history, because it resumes or was parked, and its client reads.
+    /// It sends events of the history, because it resumes or was parked.
     CatchingUp,
-    /// It receives each event when it happens.
+    /// It sends each event when it happens.
     Live,
-    /// It left the live watches because its client reads too slowly. It continues from the event history when its client
-    /// reads again.
+    /// Its client reads too slowly, so that it is no longer among the live watches. It continues from the event history when
+    /// its client reads again.
     Parked,
     /// The event history no longer has its position: it gets a 410 when its client reads again.
     Expired,
@@ -42,7 +42,7 @@ impl WatchPhase {
 /// The state of a watch at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchStatus {
-    /// What it does.
+    /// What the watch does.
     pub phase: WatchPhase,
     /// The version up to which its events were passed to the connection.
     pub position: ResourceVersion,

@@ -52,7 +52,7 @@ pub(crate) const ASSETS: &[Asset] = assets![
     "yaml.js",
 ];
 
-/// The entity tag of all files together, in quotes: modules of different builds do not fit together.
+/// The entity tag, in quotes, of all files together, because modules of different builds are not compatible.
 static TAG: LazyLock<HeaderValue> = LazyLock::new(|| {
     let mut hasher = Sha256::new();
     for asset in ASSETS {
@@ -63,7 +63,7 @@ static TAG: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::from_str(&format!("\"{hex}\"")).unwrap_or(HeaderValue::from_static("\"\""))
 });
 
-/// Returns the file with this name; the empty name is that of `index.html`.
+/// Returns the file `name`, or `index.html` if it is empty; 404 if there is no such file.
 pub(crate) fn respond(name: &str, headers: &HeaderMap) -> Response {
     let name = if name.is_empty() { "index.html" } else { name };
     let asset = ASSETS.iter().find(|asset| asset.name == name);
@@ -78,7 +78,7 @@ pub(crate) fn respond(name: &str, headers: &HeaderMap) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type);
     headers.insert(header::ETAG, TAG.clone());
-    // The browser asks each time whether the file has changed.
+    // The browser revalidates the file each time.
     let no_cache = HeaderValue::from_static("no-cache");
     headers.insert(header::CACHE_CONTROL, no_cache);
     response

@@ -1,7 +1,7 @@
 //! The console: a program in the browser that shows watches, caches and objects of the server.
 //!
-//! The files in `assets/` are the program. They contain no data: it reads everything from the Kubernetes API, with the
-//! credential of its user. [`router`] serves the files to every client, and exchanges a one-time code for a session
+//! The files in `assets/` are the program. They contain no data: the program reads everything from the Kubernetes API, with
+//! the credential of its user. [`router`] serves the files to every client, and exchanges a one-time code for a session
 //! ([`watchet_auth::ConsoleSessions`]).
 
 mod assets;
@@ -28,7 +28,7 @@ pub const LINK_PATH: &str = "/console/link";
 /// What the fragment of a link begins with; the code follows. Browsers send no fragments to servers.
 pub const LOGIN_FRAGMENT: &str = "#login=";
 
-/// Only files of this server may be loaded, only this server may be called, and no page may embed the console.
+/// The Content-Security-Policy: files and requests of this server only, and no page may embed the console.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
 

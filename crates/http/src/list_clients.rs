@@ -1,4 +1,4 @@
-//! Counts the lists of each client: one that lists often costs the server more than one that watches.
+//! Counts the lists of each client: a client that lists often costs the server more than one that watches.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -54,7 +54,7 @@ fn status_members() -> Vec<(&'static str, Value, &'static str)> {
         (
             "oldestResourceVersion",
             text(),
-            "A watch can start at this resourceVersion or a later one.",
+            "The oldest resourceVersion at which a watch can start.",
         ),
         (
             "since",
@@ -66,7 +66,7 @@ fn status_members() -> Vec<(&'static str, Value, &'static str)> {
         (
             "ready",
             json!({"type": "boolean"}),
-            "Whether the cache has a state and follows storage.",
+            "Whether the cache has its first list and follows storage.",
         ),
         ("message", text(), "Why the cache is not ready."),
         ("objects", count(), "The number of objects."),
@@ -79,7 +79,7 @@ fn status_members() -> Vec<(&'static str, Value, &'static str)> {
         (
             "storageResourceVersion",
             text(),
-            "The revision of storage, which changes of other resources increase too; empty if the server would have to ask for it, as with etcd.",
+            "The revision of storage, which changes of other resources increase too; empty if reading it takes a request, as with etcd.",
         ),
         (
             "watchers",
@@ -108,7 +108,7 @@ const COLUMNS: &[TableColumn] = &[
     NAME,
     TableColumn::boolean(
         "Ready",
-        "Whether the cache has a state and follows storage.",
+        "Whether the cache has its first list and follows storage.",
     ),
     TableColumn::integer("Objects", "The number of objects."),
     TableColumn::text("Size", "The size of the objects' JSON."),
@@ -124,7 +124,7 @@ const COLUMNS: &[TableColumn] = &[
     TableColumn::wide("History-Size", "The memory of the retained events."),
     TableColumn::wide(
         "Oldest-Version",
-        "A watch can start at this version or a later one.",
+        "The oldest version at which a watch can start.",
     ),
     TableColumn::wide("Relists", "How often the cache had to list storage again."),
     TableColumn::wide("Message", "Why the cache is not ready."),

@@ -26,7 +26,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause after a comparison as a multiple of its duration, so that it uses at most a tenth of a core.
 const PAUSE_FACTOR: u32 = 9;
 
-/// The resources of the group, and what they need of the server.
+/// The resources of the group and their storages.
 #[derive(Debug)]
 pub struct Introspection {
     resources: Vec<(Arc<Resource>, Arc<LiveStorage>)>,
@@ -52,7 +52,7 @@ impl Introspection {
             .map(|(resource, _)| Arc::clone(resource))
     }
 
-    /// Shows the watches and caches of `registry` from now on, in tasks of it.
+    /// Starts to show the watches and caches of `registry`. Spawns tasks of the registry that refresh watched objects.
     pub fn start(self, registry: &Arc<Registry>) {
         for (resource, storage) in self.resources {
             storage.show(registry);

@@ -37,7 +37,7 @@ pub(crate) struct Definition {
 /// Returns the resource of `definition` and the storage of its objects, which shows `objects`.
 ///
 /// # Panics
-/// The definition is wrong: every server would panic at its start.
+/// The definition is invalid, so that every server panics at its start.
 pub(crate) fn resource(
     definition: Definition,
     objects: impl LiveObjects + 'static,
@@ -96,13 +96,13 @@ impl Strategy for Live {
         &self.rules
     }
 
-    /// Its schema is not among those of Kubernetes.
+    /// Returns false: the schema is not among those of Kubernetes.
     fn is_builtin(&self) -> bool {
         false
     }
 
-    /// Controllers that collect garbage watch every resource that offers `delete`, so that the objects would always be
-    /// refreshed in a server with a kube-controller-manager.
+    /// Returns false for `delete`: garbage collectors watch every resource that has it in discovery, so that a server with a
+    /// kube-controller-manager would refresh the objects all the time.
     fn is_advertised(&self, verb: &str) -> bool {
         verb != "delete"
     }
@@ -141,7 +141,7 @@ pub(crate) fn schema(description: &str, spec: &[Member], status: &[Member]) -> V
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": object("What does not change.", spec),
+            "spec": object("The fields that never change.", spec),
             "status": object("The state when the object was last refreshed.", status),
         },
     })
@@ -166,7 +166,7 @@ pub(crate) fn text() -> Value {
     json!({"type": "string"})
 }
 
-/// Returns the schema of a number of something.
+/// Returns the schema of a count.
 pub(crate) fn count() -> Value {
     json!({"type": "integer", "format": "int64"})
 }

@@ -18,7 +18,7 @@ use watchet_storage::{
     Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
 };
 
-/// How long the history of the objects is retained.
+/// The interval of compactions of the history of the objects.
 const COMPACTION_INTERVAL: Duration = Duration::from_secs(60);
 /// The maximum number of concurrent writes of a refresh.
 const CONCURRENT_WRITES: usize = 64;
@@ -39,8 +39,8 @@ struct Stored {
     at: ResourceVersion,
 }
 
-/// A storage in memory whose objects show the state of a server. A consistent read compares them with the server first:
-/// it reads storage, or the cache after it has asked for the [current revision](Storage::current_revision).
+/// A storage in memory whose objects show the state of a server. A consistent read compares them with the server first, because
+/// it reads storage, or requests the [current revision](Storage::current_revision) before it reads the cache.
 #[derive(Debug)]
 pub(crate) struct LiveStorage {
     /// The prefix of the keys.
@@ -49,7 +49,7 @@ pub(crate) struct LiveStorage {
     registry: OnceLock<Weak<Registry>>,
     /// Created by the first request.
     memory: OnceCell<Arc<Memory>>,
-    /// The objects by name. All writes lock it, so that no write is refused.
+    /// The objects by name. Each write holds the lock, so that no write conflicts with another.
     stored: Mutex<HashMap<String, Stored>>,
 }
 
@@ -64,7 +64,7 @@ impl LiveStorage {
         })
     }
 
-    /// Shows the state of `registry` from now on.
+    /// Sets the registry whose state the objects show.
     pub(crate) fn show(&self, registry: &Arc<Registry>) {
         self.registry.get_or_init(|| Arc::downgrade(registry));
     }
@@ -78,7 +78,8 @@ impl LiveStorage {
         let unavailable = |detail: String| StorageError::Unavailable(detail);
         let opened = self.memory.get_or_try_init(async || {
             let registry = self.registry();
-            let registry = registry.ok_or_else(|| unavailable("the server stops".to_owned()))?;
+            let registry =
+                registry.ok_or_else(|| unavailable("the server is stopping".to_owned()))?;
             let memory = Memory::new(COMPACTION_INTERVAL);
             let memory = memory.map_err(|error| unavailable(error.to_string()))?;
             let (maintained, tasks) = (Arc::clone(&memory), registry.tasks());

@@ -107,7 +107,7 @@ fn status_members() -> Vec<(&'static str, Value, &'static str)> {
         (
             "phase",
             text(),
-            "Initial: the initial state is sent. CatchingUp: the client reads the event history. Live: each event is sent when it happens. Parked: the client reads too slowly, and continues from the event history when it reads again. Expired: the event history no longer has the position, so that the client will receive a 410.",
+            "Initial: the server sends the initial state. CatchingUp: it sends events of the history. Live: it sends each event when it happens. Parked: the client reads too slowly, and the watch continues from the event history when the client reads again. Expired: the event history no longer has the position of the watch, so that the client will receive a 410.",
         ),
         (
             "resourceVersion",
@@ -238,7 +238,7 @@ impl Watchers {
             },
             "status": {"phase": status.phase.as_str()},
         });
-        // What changes with each event is left out for watches of these objects: showing it would cause the next event.
+        // Omitted for watches of these objects: each change of these fields would cause another event.
         if resource.group != GROUP {
             let shown = &mut watcher["status"];
             shown["resourceVersion"] = status.position.to_string().into();

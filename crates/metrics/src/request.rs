@@ -126,7 +126,7 @@ pub struct WatchMetrics {
 /// Why a watch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// Its time was over: the one that the client asked for, or the server's maximum.
+    /// It timed out: after the client's `timeoutSeconds` or the server's maximum.
     Timeout,
     /// The client closed it or the connection.
     Client,

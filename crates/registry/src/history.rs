@@ -13,8 +13,8 @@ use watchet_api::{ListOptions, WatchEvent};
 use watchet_cacher::{StorageHistory, WatchItem};
 
 impl Registry {
-    /// Returns the events after the version of `options`, or all that storage has, up to the present. Each event is
-    /// selected by its own object; other options have no effect.
+    /// Returns the events after the version of `options`, or all that storage has, up to the present. The
+    /// selectors apply to the object of each event alone; other options have no effect.
     ///
     /// # Errors
     /// 400 for a resource whose objects are not stored, and for a field that the resource does not have; 410 if storage

@@ -1,4 +1,4 @@
-//! The open watches of all clients of a server: who watches what, how much was sent, and a switch that ends each.
+//! The open watches of all clients of a server: the request and the sent bytes of each watch, and a token that ends it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub struct OpenWatches {
 pub struct WatchOrigin {
     /// The authenticated user.
     pub user: Arc<UserInfo>,
-    /// The header User-Agent; empty without.
+    /// The header User-Agent; empty if there is none.
     pub user_agent: Box<str>,
     /// The address of the client, or of the last proxy; `None` for a request without a connection.
     pub address: Option<SocketAddr>,
@@ -40,7 +40,7 @@ pub struct WatchOrigin {
     pub label_selector: Box<str>,
     /// The field selector of the request.
     pub field_selector: Box<str>,
-    /// The media type of the frames: `json`, `protobuf`.
+    /// The encoding of the frames: `json` or `protobuf`.
     pub encoding: &'static str,
     /// What the frames contain: `Object`, `Metadata` or `Table`.
     pub form: &'static str,
@@ -82,7 +82,7 @@ impl OpenWatches {
         })
     }
 
-    /// Adds a watch, which must end when [`OpenWatch::end`] is cancelled.
+    /// Adds a watch, which must end when `end` is cancelled.
     pub fn add(
         self: &Arc<Self>,
         origin: WatchOrigin,

@@ -185,9 +185,9 @@ impl RevisionTimes {
         samples.get(after.checked_sub(1)?).copied()
     }
 
-    /// Returns the first sample whose state contains the change at `revision`, which was made at its
-    /// time or at most the interval of the samples before; `None` if the revision is later than all
-    /// samples, or before the first, whose earlier changes have unknown times.
+    /// Returns the first sample whose state contains the change at `revision`: the change was made at the
+    /// time of the sample, or at most one interval of the samples earlier. Returns `None` if the revision
+    /// is later than all samples, or earlier than the first one.
     pub fn of(&self, revision: ResourceVersion) -> Option<RevisionSample> {
         let samples = self.samples.lock();
         let at = samples.partition_point(|sample| sample.revision < revision);
@@ -195,7 +195,7 @@ impl RevisionTimes {
         (at > 0 || found.revision == revision).then_some(found)
     }
 
-    /// Returns the first sample up to whose successors the store has written at most `bytes_max`.
+    /// Returns the oldest sample after which the store has written at most `bytes_max` bytes.
     pub fn within_bytes(&self, bytes_max: u64) -> Option<RevisionSample> {
         let samples = self.samples.lock();
         let newest = samples.back()?.written_bytes;

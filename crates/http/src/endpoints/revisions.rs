@@ -1,8 +1,8 @@
 //! `/debug/storage/revisions`: which revision was current at a time, and when revisions were created. By default only
 //! administrators may read it.
 //!
-//! The document has the kind of the storage, the newest revision, and the oldest one whose state can be read, each with its time. The parameter
-//! `time` adds the revision at that time, and each `revision` its time, or null if it is unknown.
+//! The document has the kind of the storage, the newest revision, and the oldest one whose state can be read, each with its
+//! time. The parameter `time` adds the revision at that time, and each parameter `revision` its time, or null if it is unknown.
 
 use axum::http::request::Parts;
 use jiff::Timestamp;

@@ -29,11 +29,12 @@ pub(super) struct AuthorizedWatch {
     pub(super) _counted: Option<CountedWatch>,
 }
 
-/// What a watch has returned that matters for the reason of its end.
+/// What a watch has returned, as far as it determines the reason of its end.
 #[derive(Debug, Default)]
 pub(super) struct WatchProgress {
     /// The error that it returned last.
     error: Option<ReadError>,
+    /// True if it has returned its end.
     is_over: bool,
 }
 
@@ -102,7 +103,7 @@ impl Drop for AuthorizedWatch {
         let error = self.progress.error.as_ref();
         let error = error.map(tracing::field::display);
         match end {
-            // Every watch ends in one of these ways.
+            // The usual ends, which would fill the log.
             WatchEnd::Timeout | WatchEnd::Client | WatchEnd::Shutdown => tracing::debug!(
                 reason, user, resource, namespace, %position, sent, "watch ended"
             ),

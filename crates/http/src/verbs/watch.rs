@@ -28,7 +28,7 @@ use watchet_api::{ListOptions, UserInfo};
 use watchet_registry::{OpenWatch, WatchOrigin, WatchRecord};
 
 /// The parameter of a watch that requests the history of storage instead: the events after the resourceVersion, or all
-/// that storage has, and then a bookmark and the end.
+/// events that storage has, then a bookmark. The watch then ends.
 const HISTORY: &str = "historyFromStorage";
 
 /// The time limit of a watch of history.
@@ -75,7 +75,7 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
         HttpError::Internal("a watch was not authorized, which is a bug".to_owned())
     })?;
     let access = call.state.watch_access.open(requirements).await?;
-    // Ends with the access, and if the watcher's object is deleted.
+    // Cancelled when the client loses access, and when its object of the resource `watchers` is deleted.
     let ended = access.ended().child_token();
     let open = match &events {
         Events::Live(watch) => {
@@ -83,7 +83,7 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
             let open_watches = call.registry().open_watches();
             Some(open_watches.add(origin, watch.monitor(), ended.clone()))
         }
-        // A read of history ends, so it is no open watch.
+        // A read of history ends by itself, so it is not an open watch.
         Events::Past { .. } => None,
     };
     let meter = watch_meter(call, open.as_ref().map(OpenWatch::record));

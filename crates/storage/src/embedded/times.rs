@@ -15,7 +15,7 @@ pub(super) const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
 /// The longest interval of compactions by age and size.
 const RETENTION_PERIOD_MAX: Duration = Duration::from_secs(10);
 
-/// History is compacted when it is longer than retained by this part.
+/// The interval of compactions is the retention divided by this, within limits.
 const RETENTION_PARTS: u32 = 20;
 
 /// Returns the interval at which history is compacted.

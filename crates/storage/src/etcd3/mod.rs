@@ -107,9 +107,9 @@ impl Etcd3 {
         Ok(at)
     }
 
-    /// Records the revision with the time, forever: etcd itself records no times. It is that of the last
-    /// read or write, at most the interval at which the caches read the compacted revision ago, so that
-    /// samples need no requests of their own.
+    /// Records the revision with the time until it is cancelled: etcd itself records no times. Samples need no
+    /// requests of their own: the revision is that of the last read or write, and the caches read the compacted
+    /// revision at an interval.
     async fn sample_revisions(&self) {
         let opened = tokio::time::Instant::now();
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
