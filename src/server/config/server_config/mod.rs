@@ -128,15 +128,7 @@ impl Config {
         let serving_certificate =
             certificate_files(&flags.tls_cert_file, &flags.tls_private_key_file)?;
         let file = |value: &SettingValue| value.non_empty().map(FileSetting::new);
-        let data_dir = PathBuf::from(flags.data_dir.text.clone());
-        let kubeconfig = flags.write_kubeconfig.non_empty().map_or_else(
-            || data_dir.join("kubeconfig"),
-            |setting| setting.text.into(),
-        );
-        if kubeconfig.is_dir() {
-            let problem = format_args!("{} is a directory: give a file", kubeconfig.display());
-            return Err(flags.write_kubeconfig.clone().error(problem));
-        }
+        let (data_dir, kubeconfig) = paths(flags)?;
         Ok(Self {
             data_dir,
             kubeconfig,
@@ -171,6 +163,37 @@ impl Config {
             log: log(flags)?,
         })
     }
+}
+
+/// Returns the data directory and the path of the kubeconfig.
+fn paths(flags: &Flags) -> Result<(PathBuf, PathBuf), ConfigError> {
+    let data_dir = PathBuf::from(flags.data_dir.text.clone());
+    if data_dir.is_file() {
+        return Err(flags.data_dir.error("is a file: give a directory"));
+    }
+    let Some(setting) = flags.write_kubeconfig.non_empty() else {
+        let kubeconfig = data_dir.join("kubeconfig");
+        return match kubeconfig.is_dir() {
+            true => {
+                let problem = format_args!("{} is a directory: give a file", kubeconfig.display());
+                Err(flags.write_kubeconfig.error(problem))
+            }
+            false => Ok((data_dir, kubeconfig)),
+        };
+    };
+    let kubeconfig = PathBuf::from(&setting.text);
+    let parent = kubeconfig.parent().filter(|parent| *parent != "");
+    if kubeconfig.is_dir() {
+        return Err(setting.error("is a directory: give a file"));
+    }
+    if let Some(missing) = parent.filter(|parent| !parent.is_dir() && !data_dir.starts_with(parent))
+    {
+        let missing = missing.display();
+        return Err(setting.error(format_args!(
+            "the directory {missing} does not exist: create it"
+        )));
+    }
+    Ok((data_dir, kubeconfig))
 }
 
 fn boolean(setting: &SettingValue) -> Result<bool, ConfigError> {
@@ -264,6 +287,7 @@ fn plugins(flags: &Flags) -> Result<EnabledPlugins, ConfigError> {
 
 fn controllers(flags: &Flags) -> Result<controllers::Selection, ConfigError> {
     let setting = flags.controllers.clone();
+    setting.check_given("`*` is all controllers, `*,-NAME` all but NAME")?;
     controllers::Selection::parse(&setting.text).map_err(|error| setting.error(error))
 }
 

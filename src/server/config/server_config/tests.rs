@@ -90,6 +90,36 @@ fn controllers_are_selected_by_name() {
     let wrong = chosen(&["WATCHET_CONTROLLERS=*,-cloud"]).unwrap_err();
     let expected = r#"WATCHET_CONTROLLERS "*,-cloud": "cloud" is not a controller: choose among "#;
     assert!(wrong.starts_with(expected), "{wrong}");
+    let empty = chosen(&["--controllers="]).unwrap_err();
+    assert_eq!(
+        empty,
+        "--controllers: has no value: `*` is all controllers, `*,-NAME` all but NAME"
+    );
+}
+
+#[test]
+fn paths_that_cannot_be_written_are_rejected() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::write(at("file"), "").unwrap();
+    let error = check(&[&format!("--data-dir={}", at("file"))]).unwrap_err();
+    assert!(error.ends_with("is a file: give a directory"), "{error}");
+    let kubeconfig = |path: &str| {
+        let data_dir = format!("--data-dir={}", at("new/data"));
+        check(&[&data_dir, &format!("--write-kubeconfig={path}")])
+    };
+    for created in ["new/data/kubeconfig", "new/kubeconfig", "kubeconfig"] {
+        kubeconfig(&at(created)).unwrap();
+    }
+    let missing = kubeconfig(&at("missing/kubeconfig")).unwrap_err();
+    let expected = format!("the directory {} does not exist: create it", at("missing"));
+    assert!(missing.starts_with("--write-kubeconfig"), "{missing}");
+    assert!(missing.ends_with(&expected), "{missing}");
+    let is_directory = kubeconfig(directory.path().to_str().unwrap()).unwrap_err();
+    assert!(
+        is_directory.ends_with("is a directory: give a file"),
+        "{is_directory}"
+    );
 }
 
 #[test]
