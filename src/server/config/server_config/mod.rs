@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
@@ -186,8 +186,10 @@ fn paths(flags: &Flags) -> Result<(PathBuf, PathBuf), ConfigError> {
     if kubeconfig.is_dir() {
         return Err(setting.error("is a directory: give a file"));
     }
-    if let Some(missing) = parent.filter(|parent| !parent.is_dir() && !data_dir.starts_with(parent))
-    {
+    // The data directory is created with its parents.
+    let is_created = |parent: &Path| data_dir.starts_with(parent) || parent.starts_with(&data_dir);
+    let missing = parent.filter(|parent| !parent.is_dir() && !is_created(parent));
+    if let Some(missing) = missing {
         let missing = missing.display();
         return Err(setting.error(format_args!(
             "the directory {missing} does not exist: create it"
