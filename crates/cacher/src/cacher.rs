@@ -221,7 +221,7 @@ impl Cacher {
         })
     }
 
-    /// Returns the state of the cache, for people.
+    /// Returns the state of the cache, for `watchcaches`.
     pub fn status(&self) -> CacheStatus {
         let snapshot = self.published.snapshot.load();
         let history = snapshot.as_ref().map(|snapshot| snapshot.history());

@@ -90,7 +90,7 @@ pub(super) enum OfferResult {
     Parked,
 }
 
-/// What an inbox has for its watcher, which has not read it yet.
+/// What an inbox contains that its watcher has not read yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueuedEvents {
     /// The events in the inbox.
