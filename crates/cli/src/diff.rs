@@ -40,7 +40,7 @@ pub(crate) struct DiffArgs {
     #[arg(
         short,
         long,
-        value_name = "FORM",
+        value_name = "FORMAT",
         value_enum,
         hide_possible_values = true
     )]

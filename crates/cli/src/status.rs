@@ -18,7 +18,7 @@ pub(crate) struct StatusArgs {
     #[arg(
         short,
         long,
-        value_name = "FORM",
+        value_name = "FORMAT",
         value_enum,
         hide_possible_values = true
     )]

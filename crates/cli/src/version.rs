@@ -26,7 +26,7 @@ pub(crate) struct VersionArgs {
     #[arg(
         short,
         long,
-        value_name = "FORM",
+        value_name = "FORMAT",
         value_enum,
         hide_possible_values = true
     )]

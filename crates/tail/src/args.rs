@@ -36,7 +36,7 @@ pub(super) struct TailArgs {
     #[arg(
         short,
         long,
-        value_name = "FORM",
+        value_name = "FORMAT",
         value_enum,
         hide_possible_values = true
     )]

@@ -402,7 +402,7 @@ mod tests {
         );
         check(
             &["tail", "pods", "-o", "xml"],
-            Err(r#"--output <FORM>: "xml" is not one of wide, json"#),
+            Err(r#"--output <FORMAT>: "xml" is not one of wide, json"#),
         );
         check(
             &["tail"],

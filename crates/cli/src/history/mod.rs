@@ -38,7 +38,7 @@ pub(crate) struct HistoryArgs {
     #[arg(
         short,
         long,
-        value_name = "FORM",
+        value_name = "FORMAT",
         value_enum,
         hide_possible_values = true
     )]
