@@ -28,11 +28,12 @@ def tarball(build):
     return path
 
 
-def installed_help(build):
-    """Returns the completions and manual pages, each with its place below /usr/share."""
+def installed_help(build, zsh="site-functions"):
+    """Returns the completions and manual pages, each with its place below /usr/share or /usr/local/share. `zsh` is the
+    directory that the zsh of the system reads."""
     places = [
         (build.help_files / "watchet.bash", "bash-completion/completions/watchet"),
-        (build.help_files / "_watchet", "zsh/vendor-completions/_watchet"),
+        (build.help_files / "_watchet", f"zsh/{zsh}/_watchet"),
         (build.help_files / "watchet.fish", "fish/vendor_completions.d/watchet.fish"),
     ]
     pages = sorted((build.help_files / "man").iterdir())

@@ -45,7 +45,7 @@ def add(build, root):
     if changed == settings:
         raise PackageError("config/watchet.yaml has no line `dataDir: ./.watchet`, which the Debian package replaces")
     write("etc/watchet/watchet.yaml", changed)
-    for path, place in installed_help(build):
+    for path, place in installed_help(build, zsh="vendor-completions"):
         is_page = place.startswith("man/")
         data = path.read_bytes()
         write(f"usr/share/{place}.gz" if is_page else f"usr/share/{place}", build.gzip(data) if is_page else data)

@@ -33,11 +33,13 @@ def main():
     parser.add_argument("--time", required=True, type=int)
     parser.add_argument("--sbom", type=pathlib.Path)
     parser.add_argument("--level", type=int, default=9)
-    parser.add_argument("--without", action="append", default=[], choices=["deb"])
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
-    for old in options.output.iterdir():
-        old.unlink()
+    # Only packages: the directory can have other files of the user.
+    for pattern in ("watchet-*", "watchet_*", "SHA256SUMS"):
+        for old in options.output.glob(pattern):
+            if old.is_file():
+                old.unlink()
     with tempfile.TemporaryDirectory() as temporary:
         directory = pathlib.Path(temporary)
         # The first program runs on this machine.
@@ -59,9 +61,7 @@ def main():
             )
         paths = []
         for build in builds:
-            paths += [archives.tarball(build), archives.wheel(build), oci.image(build)]
-            if "deb" not in options.without:
-                paths.append(debian.deb(build))
+            paths += [archives.tarball(build), archives.wheel(build), oci.image(build), debian.deb(build)]
         paths += [archives.npm(builds), archives.chart(builds[0])]
     if options.sbom:
         path = options.output / f"watchet-{version()}.cdx.json"

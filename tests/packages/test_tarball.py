@@ -69,9 +69,9 @@ class Tarball(PackageTest):
     def test_completions_of_other_shells_are_valid(self):
         fish = (self.root / "share/fish/vendor_completions.d/watchet.fish").read_text()
         self.assertIn("-l exit-with-parent", fish)
-        zsh = (self.root / "share/zsh/vendor-completions/_watchet").read_text()
+        zsh = (self.root / "share/zsh/site-functions/_watchet").read_text()
         self.assertTrue(zsh.startswith("#compdef watchet"))
-        for shell, script in {"zsh": "zsh/vendor-completions/_watchet", "fish": "fish/vendor_completions.d/watchet.fish"}.items():
+        for shell, script in {"zsh": "zsh/site-functions/_watchet", "fish": "fish/vendor_completions.d/watchet.fish"}.items():
             if shutil.which(shell):
                 run(shell, "-n", self.root / "share" / script)
 
