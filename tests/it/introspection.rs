@@ -282,3 +282,62 @@ async fn the_objects_are_read_only_and_protected() {
         .await;
     assert!(explained.contains("<integer>"), "{explained}");
 }
+
+/// A client that disconnects in the middle of a read does not interrupt the comparison of the objects with the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn aborted_reads_leave_correct_objects() {
+    let server = Server::start(&[]).await;
+    let mut watches = Vec::new();
+    for _ in 0..50 {
+        let headers = [("user-agent", "one-of-many")];
+        let wire = server.admin(Protocol::Http2).await;
+        watches.push(OpenWatch::start(wire, &headers).await);
+    }
+    // The first lists read storage, because there is no cache yet.
+    for delay in [0, 1, 2, 4, 8] {
+        let mut wire = server.admin(Protocol::Http1).await;
+        let list = wire.get("/apis/watchet.dev/v1alpha1/watchers?limit=500");
+        let aborted = tokio::time::timeout(Duration::from_millis(delay), list).await;
+        drop((aborted, wire));
+        let mut writer = server.admin(Protocol::Http1).await;
+        create(&mut writer, &format!("m{delay}"), 10).await;
+    }
+    let mut wire = server.admin(Protocol::Http1).await;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = watchers_of(&mut wire, "one-of-many").await;
+        assert_eq!(found.len(), 50);
+        let is_current = |watcher: &Value| watcher["status"]["sentEvents"].as_u64() >= Some(5);
+        if found.iter().all(is_current) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{found:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    drop(watches);
+    while !watchers_of(&mut wire, "one-of-many").await.is_empty() {
+        assert!(Instant::now() < deadline, "closed watches remain");
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!server.log().contains("another version than was recorded"));
+}
+
+/// The objects of a restarted server are other ones: a watch that resumes gets a 410, and its client lists again.
+#[tokio::test]
+async fn a_watch_cannot_resume_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start_in(directory.path(), &[]).await;
+    let mut wire = server.admin(Protocol::Http1).await;
+    let listed = wire.get(WATCHERS).await.json();
+    let version = listed["metadata"]["resourceVersion"].as_str().unwrap();
+    server.stop().await;
+    let server = Server::start_in(directory.path(), &[]).await;
+    let mut wire = server.admin(Protocol::Http1).await;
+    let path = format!("{WATCHERS}?watch=true&resourceVersion={version}&timeoutSeconds=5");
+    let resumed = wire.get(&path).await;
+    let text = resumed.text();
+    assert!(
+        resumed.status == 410 || text.contains(r#""code":410"#),
+        "{text}"
+    );
+}

@@ -1,25 +1,31 @@
 //! [`LiveStorage`]: the storage of objects that show the state of the server.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{Mutex, OnceCell};
 use tokio_util::sync::CancellationToken;
 
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_registry::Registry;
+use watchet_storage::embedded::{EmbeddedConfig, HistoryRetention};
 use watchet_storage::memory::Memory;
 use watchet_storage::{
     Expect, KeyValue, ListPage, ListRequest, Outcome, Put, Storage, StorageError, StorageWatch,
 };
 
-/// The interval of compactions of the history of the objects.
-const COMPACTION_INTERVAL: Duration = Duration::from_secs(60);
+/// The retained history of the objects: a client that is slower lists again.
+const RETENTION: HistoryRetention = HistoryRetention {
+    time: Duration::from_secs(60),
+    bytes_max: 16 << 20,
+};
 /// The maximum number of concurrent writes of a refresh.
 const CONCURRENT_WRITES: usize = 64;
 
@@ -39,119 +45,168 @@ struct Stored {
     at: ResourceVersion,
 }
 
+/// What the storage in memory has.
+#[derive(Debug, Default)]
+struct State {
+    objects: HashMap<String, Stored>,
+    /// True if the outcome of a write is unknown, so that `objects` may be wrong.
+    is_uncertain: bool,
+    /// The number of the last request whose comparison was completed.
+    refreshed: u64,
+}
+
+/// A change of one object.
+#[derive(Debug)]
+struct Write {
+    name: String,
+    /// The new value; `None` to delete the object.
+    value: Option<Bytes>,
+    /// The version of the object before; `None` to create it.
+    before: Option<ResourceVersion>,
+}
+
 /// A storage in memory whose objects show the state of a server. A consistent read compares them with the server first, because
 /// it reads storage, or requests the [current revision](Storage::current_revision) before it reads the cache.
+///
+/// Comparisons and deletions run in tasks of the registry: a client that disconnects must not interrupt them between a
+/// write and the record of it.
 #[derive(Debug)]
 pub(crate) struct LiveStorage {
+    this: Weak<Self>,
     /// The prefix of the keys.
     prefix: StorageKey,
     shown: Box<dyn LiveObjects>,
     registry: OnceLock<Weak<Registry>>,
     /// Created by the first request.
     memory: OnceCell<Arc<Memory>>,
-    /// The objects by name. Each write holds the lock, so that no write conflicts with another.
-    stored: Mutex<HashMap<String, Stored>>,
+    /// All writes lock it, so that no write is refused.
+    state: Mutex<State>,
+    /// The number of requests for a comparison.
+    requested: AtomicU64,
 }
 
 impl LiveStorage {
     pub(crate) fn new(prefix: StorageKey, shown: impl LiveObjects + 'static) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
             prefix,
             shown: Box::new(shown),
             registry: OnceLock::new(),
             memory: OnceCell::new(),
-            stored: Mutex::default(),
+            state: Mutex::default(),
+            requested: AtomicU64::new(0),
         })
     }
 
-    /// Sets the registry whose state the objects show.
+    /// Shows the state of `registry` from now on.
     pub(crate) fn show(&self, registry: &Arc<Registry>) {
         self.registry.get_or_init(|| Arc::downgrade(registry));
     }
 
-    fn registry(&self) -> Option<Arc<Registry>> {
-        self.registry.get()?.upgrade()
+    fn registry(&self) -> Result<Arc<Registry>, StorageError> {
+        let registry = self.registry.get().and_then(Weak::upgrade);
+        registry.ok_or_else(stopping)
     }
 
     /// Returns the storage of the objects, which the first call creates.
     async fn memory(&self) -> Result<&Arc<Memory>, StorageError> {
-        let unavailable = |detail: String| StorageError::Unavailable(detail);
         let opened = self.memory.get_or_try_init(async || {
-            let registry = self.registry();
-            let registry =
-                registry.ok_or_else(|| unavailable("the server is stopping".to_owned()))?;
-            let memory = Memory::new(COMPACTION_INTERVAL);
-            let memory = memory.map_err(|error| unavailable(error.to_string()))?;
-            let (maintained, tasks) = (Arc::clone(&memory), registry.tasks());
-            let until = tasks.token();
-            tasks.spawn(
-                "live-objects",
-                async move { maintained.maintain(until).await },
-            );
+            let registry = self.registry()?;
+            let config = EmbeddedConfig {
+                retention: Some(RETENTION),
+                ..EmbeddedConfig::default()
+            };
+            let memory = Memory::beginning_at(first_revision(), config);
+            let memory = memory.map_err(|error| StorageError::Unavailable(error.to_string()))?;
+            let (maintained, until) = (Arc::clone(&memory), registry.tasks().token());
+            registry.tasks().spawn("live-objects", async move {
+                maintained.maintain(until).await;
+            });
             Ok(memory)
         });
         opened.await
     }
 
-    /// Compares the objects with the server, and writes what has changed.
+    /// Compares the objects with the server, and writes what has changed. Concurrent callers share a comparison that
+    /// begins after all of them have called.
     pub(crate) async fn refresh(&self) -> Result<(), StorageError> {
-        let memory = self.memory().await?;
-        let Some(registry) = self.registry() else {
-            return Ok(());
-        };
-        let mut stored = self.stored.lock().await;
-        let mut writes = Vec::new();
-        let present = self.shown.objects(&registry);
-        for (name, before) in &*stored {
-            if !present.contains_key(name) {
-                writes.push((name.clone(), None, Some(before.at)));
+        let request = self.requested.fetch_add(1, Ordering::SeqCst) + 1;
+        let this = self.this.upgrade().ok_or_else(stopping)?;
+        let registry = self.registry()?;
+        let refreshed = registry.tasks().spawn("live-refresh", async move {
+            let mut state = this.state.lock().await;
+            if state.refreshed >= request {
+                return Ok(());
             }
-        }
-        for (name, object) in present {
-            let value = Bytes::from(object.to_string());
-            let before = stored.get(&name);
-            if before.is_none_or(|before| before.value != value) {
-                let at = before.map(|before| before.at);
-                writes.push((name, Some(value), at));
-            }
-        }
-        let written = writes.into_iter().map(async |(name, value, before)| {
-            let outcome = self.write(memory, &name, value.clone(), before).await?;
-            Ok::<_, StorageError>((name, value, outcome))
+            let newest = this.requested.load(Ordering::SeqCst);
+            this.compare(&mut state).await?;
+            state.refreshed = newest;
+            Ok(())
         });
-        let mut written = stream::iter(written).buffer_unordered(CONCURRENT_WRITES);
-        while let Some((name, value, outcome)) = written.try_next().await? {
-            match (value, outcome) {
-                (Some(value), Outcome::Done(at)) => {
-                    stored.insert(name, Stored { value, at });
-                }
-                (None, Outcome::Done(_)) => drop(stored.remove(&name)),
-                (_, Outcome::Refused(current)) => {
-                    debug_assert!(false, "{name} was written by another writer: {current:?}");
-                    tracing::error!(name, "object was written by another writer");
-                }
-            }
-        }
-        Ok(())
+        // The task was not started, because the server stops, or has panicked, which the registry's tasks report.
+        refreshed.await.map_err(|_| stopping())?
     }
 
-    /// Writes an object that was last written at `before`, or deletes it if there is no `value`.
-    async fn write(
-        &self,
-        memory: &Memory,
-        name: &str,
-        value: Option<Bytes>,
-        before: Option<ResourceVersion>,
-    ) -> Result<Outcome, StorageError> {
-        let key = self.prefix.join(name);
+    async fn compare(&self, state: &mut State) -> Result<(), StorageError> {
+        let (memory, registry) = (self.memory().await?, self.registry()?);
+        if state.is_uncertain {
+            state.objects = self.read(memory).await?;
+            state.is_uncertain = false;
+        }
+        let changes = changes(&state.objects, self.shown.objects(&registry));
+        let written = changes.into_iter().map(async |change| {
+            let outcome = self.write(memory, &change).await;
+            (change, outcome)
+        });
+        let mut written = stream::iter(written).buffer_unordered(CONCURRENT_WRITES);
+        let mut failure = None;
+        while let Some((change, outcome)) = written.next().await {
+            match (change.value, outcome) {
+                (Some(value), Ok(Outcome::Done(at))) => {
+                    state.objects.insert(change.name, Stored { value, at });
+                }
+                (None, Ok(Outcome::Done(_))) => drop(state.objects.remove(&change.name)),
+                (_, Ok(Outcome::Refused(_))) => {
+                    let name = change.name;
+                    tracing::error!(name, "object has another version than was recorded");
+                    state.is_uncertain = true;
+                }
+                (_, Err(error)) => {
+                    state.is_uncertain = true;
+                    failure = Some(error);
+                }
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Returns all objects as the storage in memory has them.
+    async fn read(&self, memory: &Memory) -> Result<HashMap<String, Stored>, StorageError> {
+        let request = ListRequest {
+            prefix: self.prefix.clone(),
+            start: String::new(),
+            at: None,
+            limit: 0,
+            count: false,
+        };
+        let page = memory.list(request).await?;
+        let stored = page.items.into_iter().filter_map(|item| {
+            let name = self.prefix.strip(item.key.as_str())?.to_owned();
+            let (value, at) = (item.value, item.mod_revision);
+            Some((name, Stored { value, at }))
+        });
+        Ok(stored.collect())
+    }
+
+    async fn write(&self, memory: &Memory, change: &Write) -> Result<Outcome, StorageError> {
+        let key = self.prefix.join(&change.name);
         let key = key.map_err(|error| StorageError::Failed(error.to_string()))?;
-        match (value, before) {
+        match (&change.value, change.before) {
             (Some(value), before) => {
-                let expect = before.map_or(Expect::Absent, Expect::At);
                 let put = Put {
                     key,
-                    value,
-                    expect,
+                    value: value.clone(),
+                    expect: before.map_or(Expect::Absent, Expect::At),
                     ttl: None,
                 };
                 memory.put(put).await
@@ -160,6 +215,45 @@ impl LiveStorage {
             (None, None) => Ok(Outcome::Refused(None)),
         }
     }
+}
+
+/// Returns the changes that turn `stored` into `present`.
+fn changes(stored: &HashMap<String, Stored>, present: BTreeMap<String, Value>) -> Vec<Write> {
+    let gone = stored
+        .iter()
+        .filter(|(name, _)| !present.contains_key(*name));
+    let mut changes: Vec<Write> = gone
+        .map(|(name, before)| Write {
+            name: name.clone(),
+            value: None,
+            before: Some(before.at),
+        })
+        .collect();
+    changes.extend(present.into_iter().filter_map(|(name, object)| {
+        let value = Bytes::from(object.to_string());
+        let before = stored.get(&name);
+        if before.is_some_and(|before| before.value == value) {
+            return None;
+        }
+        let before = before.map(|before| before.at);
+        Some(Write {
+            name,
+            value: Some(value),
+            before,
+        })
+    }));
+    changes
+}
+
+/// Returns the first revision: the time in microseconds. A client that resumes with a resourceVersion of an earlier process
+/// gets a 410, because a process makes fewer writes than microseconds pass.
+fn first_revision() -> ResourceVersion {
+    let now = Timestamp::now().as_microsecond();
+    ResourceVersion::new(u64::try_from(now).unwrap_or(1))
+}
+
+fn stopping() -> StorageError {
+    StorageError::Unavailable("the server stops".to_owned())
 }
 
 #[async_trait]
@@ -195,16 +289,22 @@ impl Storage for LiveStorage {
         key: &StorageKey,
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError> {
-        let memory = self.memory().await?;
-        let mut stored = self.stored.lock().await;
-        let outcome = memory.delete(key, expect).await?;
-        if let (Outcome::Done(_), Some(name)) = (&outcome, self.prefix.strip(key.as_str())) {
-            stored.remove(name);
-            if let Some(registry) = self.registry() {
-                self.shown.deleted(&registry, name);
+        let this = self.this.upgrade().ok_or_else(stopping)?;
+        let (registry, key) = (self.registry()?, key.clone());
+        let tasks = registry.tasks().clone();
+        let deleted = tasks.spawn("live-delete", async move {
+            let memory = this.memory().await?;
+            let mut state = this.state.lock().await;
+            let outcome = memory.delete(&key, expect).await;
+            state.is_uncertain |= outcome.is_err();
+            if let (Ok(Outcome::Done(_)), Some(name)) = (&outcome, this.prefix.strip(key.as_str()))
+            {
+                state.objects.remove(name);
+                this.shown.deleted(&registry, name);
             }
-        }
-        Ok(outcome)
+            outcome
+        });
+        deleted.await.map_err(|_| stopping())?
     }
 
     async fn watch(

@@ -14,6 +14,9 @@ use super::resource::Resource;
 use watchet_api::UserInfo;
 use watchet_cacher::{WatchMonitor, WatchStatus};
 
+/// What the names of watches begin with.
+const NAME_PREFIX: &str = "w-";
+
 /// The open watches of a server.
 #[derive(Debug)]
 pub struct OpenWatches {
@@ -125,8 +128,11 @@ impl OpenWatches {
 
     /// Ends the watch with this name. Its client sees the end of the response, as at a timeout of the watch.
     pub fn end(&self, name: &str) {
-        let watches = self.watches.lock();
-        if let Some(watch) = watches.values().find(|watch| watch.name() == name) {
+        let number = name.strip_prefix(NAME_PREFIX);
+        let Some(number) = number.and_then(|number| number.parse().ok()) else {
+            return;
+        };
+        if let Some(watch) = self.watches.lock().get(&number) {
             watch.end.cancel();
         }
     }
@@ -135,7 +141,7 @@ impl OpenWatches {
 impl WatchRecord {
     /// Returns the name, unique in the server: `w-17`.
     pub fn name(&self) -> String {
-        format!("w-{}", self.number)
+        format!("{NAME_PREFIX}{}", self.number)
     }
 
     /// Returns the uid of the watch.

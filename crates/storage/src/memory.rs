@@ -47,6 +47,18 @@ impl Memory {
     pub fn with_config(config: EmbeddedConfig) -> Result<Arc<Self>, OpenError> {
         Ok(Arc::new(Self(Embedded::in_memory_with(config)?)))
     }
+
+    /// As [`Self::with_config`], for a store whose first revision is `first`: it has compacted what was before.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn beginning_at(
+        first: ResourceVersion,
+        config: EmbeddedConfig,
+    ) -> Result<Arc<Self>, OpenError> {
+        let embedded = Embedded::in_memory_beginning_at(first.get(), config)?;
+        Ok(Arc::new(Self(embedded)))
+    }
 }
 
 #[async_trait]

@@ -88,7 +88,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use redb::StorageBackend;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -200,16 +199,24 @@ impl Embedded {
 
     /// Creates a store in memory. The durability of `config` has no effect.
     pub(super) fn in_memory_with(config: EmbeddedConfig) -> Result<Self, OpenError> {
-        Self::on(Sparse::default(), config)
+        Self::on(Data::on(Sparse::default())?, config)
     }
 
-    fn on(backend: impl StorageBackend, config: EmbeddedConfig) -> Result<Self, OpenError> {
+    /// As [`Self::in_memory_with`], for a store whose first revision is `first`.
+    pub(super) fn in_memory_beginning_at(
+        first: u64,
+        config: EmbeddedConfig,
+    ) -> Result<Self, OpenError> {
+        Self::on(Data::beginning_at(Sparse::default(), first)?, config)
+    }
+
+    fn on(data: Data, config: EmbeddedConfig) -> Result<Self, OpenError> {
         let config = EmbeddedConfig {
             // There is no disk; a commit is complete when it returns.
             durability: Durability::Fsync,
             ..config
         };
-        Self::start("memory", config, Data::on(backend)?, None, Threads::Spawned)
+        Self::start("memory", config, data, None, Threads::Spawned)
     }
 
     fn start(

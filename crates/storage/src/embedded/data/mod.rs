@@ -162,12 +162,20 @@ impl Data {
 
     /// Creates a store in `backend`, which is in memory or simulates failures.
     pub(super) fn on(backend: impl StorageBackend) -> Result<Self, OpenError> {
+        Self::beginning_at(backend, FIRST_REVISION)
+    }
+
+    /// As [`Self::on`], for a store whose first revision is `first`.
+    pub(super) fn beginning_at(
+        backend: impl StorageBackend,
+        first: u64,
+    ) -> Result<Self, OpenError> {
         let path = Path::new("memory");
         let db = Builder::new()
             .set_cache_size(PAGE_CACHE_BYTES)
             .create_with_backend(backend)
             .map_err(|error| OpenError::from_fault(path, error.into()))?;
-        initialize(&db, FIRST_REVISION).map_err(|fault| OpenError::from_fault(path, fault))?;
+        initialize(&db, first).map_err(|fault| OpenError::from_fault(path, fault))?;
         let base = open_tables(&db, path)?;
         Ok(Self::new(db.into(), path, State::new(base, None)))
     }

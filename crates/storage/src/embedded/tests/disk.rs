@@ -6,6 +6,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 
+use redb::StorageBackend;
+
 use super::super::checked_file::CheckedFile;
 use super::super::open::OpenDatabase;
 use super::super::space::{DiskSpace, Space};
