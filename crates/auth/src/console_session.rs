@@ -41,6 +41,8 @@ pub struct SessionIdentity {
 struct Entry {
     identity: SessionIdentity,
     expires: i64,
+    /// The session that requested this one, which ends with it.
+    parent: Option<TokenDigest>,
 }
 
 type Entries = HashMap<TokenDigest, Entry>;
@@ -72,22 +74,21 @@ pub struct ConsoleSession {
 
 impl ConsoleSessions {
     /// Returns a new code for a login with this identity at `now`, in Unix seconds. The identity of a session is passed on
-    /// with the credential of that session.
+    /// with the credential of that session; the new session ends with it.
     pub fn new_code(&self, mut identity: SessionIdentity, now: i64) -> String {
+        let mut parent = None;
         if let Some(Credential::ConsoleSession { digest, .. }) = &identity.credential {
-            let parent = self.identity(*digest, now);
-            identity.credential = parent.and_then(|parent| parent.credential);
+            parent = Some(*digest);
+            let requested_by = self.identity(*digest, now);
+            identity.credential = requested_by.and_then(|session| session.credential);
         }
         let code = random_text();
-        insert(
-            &mut self.codes.lock(),
-            TokenDigest::new(&code),
-            Entry {
-                identity,
-                expires: now + LOGIN_CODE_SECONDS,
-            },
-            now,
-        );
+        let entry = Entry {
+            identity,
+            expires: now + LOGIN_CODE_SECONDS,
+            parent,
+        };
+        insert(&mut self.codes.lock(), TokenDigest::new(&code), entry, now);
         code
     }
 
@@ -98,7 +99,13 @@ impl ConsoleSessions {
     pub fn log_in(&self, code: &str, now: i64) -> Result<NewSession, Unauthorized> {
         let entry = self.codes.lock().remove(&TokenDigest::new(code));
         let entry = entry.filter(|entry| now <= entry.expires);
-        let Some(Entry { identity, .. }) = entry else {
+        let sessions = self.sessions.lock();
+        let entry = entry.filter(|entry| is_open(&sessions, entry.parent, now));
+        drop(sessions);
+        let Some(Entry {
+            identity, parent, ..
+        }) = entry
+        else {
             return Err(Unauthorized::new(
                 "the login code of the console is unknown, was used before, or has expired",
             ));
@@ -106,7 +113,11 @@ impl ConsoleSessions {
         let token = format!("{TOKEN_PREFIX}{}", random_text());
         let expires = now + SESSION_SECONDS;
         let user = Arc::clone(&identity.user);
-        let entry = Entry { identity, expires };
+        let entry = Entry {
+            identity,
+            expires,
+            parent,
+        };
         let digest = TokenDigest::new(&token);
         insert(&mut self.sessions.lock(), digest, entry, now);
         Ok(NewSession {
@@ -139,7 +150,7 @@ impl ConsoleSessions {
     fn identity(&self, digest: TokenDigest, now: i64) -> Option<SessionIdentity> {
         let sessions = self.sessions.lock();
         let entry = sessions.get(&digest)?;
-        (now <= entry.expires).then(|| entry.identity.clone())
+        is_open(&sessions, Some(digest), now).then(|| entry.identity.clone())
     }
 }
 
@@ -166,6 +177,19 @@ impl ConsoleSession {
         self.credential.check(now).await?;
         Ok((self.user, self.credential))
     }
+}
+
+/// Returns true if the session with this digest, the session that requested it, and so on, are valid at `now`; true for
+/// `None`.
+fn is_open(sessions: &Entries, mut digest: Option<TokenDigest>, now: i64) -> bool {
+    // A session is newer than its parent, so this ends.
+    while let Some(next) = digest {
+        match sessions.get(&next) {
+            Some(entry) if now <= entry.expires => digest = entry.parent,
+            _ => return false,
+        }
+    }
+    true
 }
 
 fn insert(entries: &mut Entries, digest: TokenDigest, entry: Entry, now: i64) {
@@ -245,6 +269,30 @@ mod tests {
             "expired"
         );
         assert!(sessions.log_in("", 0).is_err());
+    }
+
+    /// A stolen session cannot be renewed beyond its end.
+    #[tokio::test]
+    async fn session_ends_with_the_session_that_requested_it() {
+        let sessions = Arc::new(ConsoleSessions::default());
+        let code = sessions.new_code(identity(None), 0);
+        let first = sessions.log_in(&code, 0).unwrap();
+        let of = |token: &str, now| {
+            let session = sessions.session(token, now);
+            session.map(|session| SessionIdentity {
+                user: session.user,
+                credential: Some(session.credential),
+            })
+        };
+        let later = SESSION_SECONDS / 2;
+        let code = sessions.new_code(of(&first.token, later).unwrap(), later);
+        let second = sessions.log_in(&code, later).unwrap();
+        let unused = sessions.new_code(of(&second.token, later).unwrap(), later);
+        assert!(of(&second.token, SESSION_SECONDS).is_some());
+        assert!(of(&second.token, SESSION_SECONDS + 1).is_none(), "by time");
+        sessions.log_out(&first.token);
+        assert!(of(&second.token, later).is_none(), "by logout");
+        assert!(sessions.log_in(&unused, later).is_err(), "and its codes");
     }
 
     #[tokio::test]

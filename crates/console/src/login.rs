@@ -1,5 +1,7 @@
 //! Login by a one-time code, and logout.
 
+use std::time::Duration;
+
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::response::Response;
@@ -7,6 +9,7 @@ use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::response::empty;
 use watchet_auth::{ConsoleSessions, NewSession};
@@ -18,6 +21,8 @@ pub(crate) const LOGOUT: &str = "logout";
 
 /// The maximum length of the body in bytes.
 const BODY_BYTES_MAX: usize = 1024;
+/// The time limit for the body: clients without a credential must not occupy connections.
+const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The body of a login.
 #[derive(Deserialize)]
@@ -32,7 +37,13 @@ pub(crate) async fn log_in(sessions: &ConsoleSessions, request: Request) -> Resp
     if content_type.map(HeaderValue::as_bytes) != Some(b"application/json") {
         return empty(StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
-    let body = to_bytes(request.into_body(), BODY_BYTES_MAX).await;
+    let body = to_bytes(request.into_body(), BODY_BYTES_MAX);
+    let Ok(body) = timeout(BODY_TIME_MAX, body).await else {
+        let mut response = empty(StatusCode::REQUEST_TIMEOUT);
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+        return response;
+    };
     let login = body
         .ok()
         .and_then(|body| serde_json::from_slice(&body).ok());
@@ -72,8 +83,11 @@ fn session_response(session: &NewSession) -> Response {
 pub(crate) fn log_out(sessions: &ConsoleSessions, request: &Request) -> Response {
     let authorization = request.headers().get(header::AUTHORIZATION);
     let authorization = authorization.and_then(|value| value.to_str().ok());
-    if let Some(token) = authorization.and_then(|text| text.strip_prefix("Bearer ")) {
-        sessions.log_out(token);
+    let token = authorization.and_then(|text| text.split_once(' '));
+    // The scheme has no case (RFC 9110).
+    let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    if let Some((_, token)) = token {
+        sessions.log_out(token.trim_start());
     }
     empty(StatusCode::NO_CONTENT)
 }

@@ -1,5 +1,6 @@
 //! Tests of audit logging with the real program.
 
+mod console;
 mod events;
 mod files;
 mod webhook;

@@ -3,6 +3,7 @@
 mod access;
 mod configuration;
 mod connections;
+mod console;
 mod crash;
 mod history;
 mod lifetime;
