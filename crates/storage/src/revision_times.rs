@@ -17,6 +17,9 @@ use parking_lot::Mutex;
 use watchet_api::ResourceVersion;
 use watchet_metrics::LogInterval;
 
+/// A sample that is later than the present by more milliseconds has the time of a wrong clock.
+const CLOCK_STEP_MAX_MS: u64 = 10_000;
+
 /// Maximum number of samples: more than a day of changes in every second, in about 3 MB.
 const SAMPLES_MAX: usize = 100_000;
 
@@ -133,7 +136,14 @@ impl RevisionTimes {
         if is_replaced {
             samples.clear();
         }
-        // The system's clock may step back.
+        // The system's clock was wrong and is right now, or it steps back a little.
+        let limit = sample.time_ms.saturating_add(CLOCK_STEP_MAX_MS);
+        let is_corrected = samples.back().is_some_and(|last| last.time_ms > limit);
+        if is_corrected {
+            for wrong in samples.iter_mut() {
+                wrong.time_ms = wrong.time_ms.min(sample.time_ms);
+            }
+        }
         let not_before = samples.back().map_or(0, |last| last.time_ms);
         let sample = RevisionSample {
             time_ms: sample.time_ms.max(not_before),
@@ -144,7 +154,8 @@ impl RevisionTimes {
             thin(&mut samples);
         }
         let Some(file) = &mut file else { return };
-        let is_complete = !is_replaced && file.open.is_some() && file.len < 2 * SAMPLES_MAX;
+        let is_complete =
+            !is_replaced && !is_corrected && file.open.is_some() && file.len < 2 * SAMPLES_MAX;
         let all: Option<Vec<u8>> =
             (!is_complete).then(|| samples.iter().flat_map(|sample| sample.encode()).collect());
         drop(samples);
@@ -284,6 +295,22 @@ mod tests {
         times.compacted(ResourceVersion::new(9));
         assert_eq!(times.at(2999), None, "its state is compacted");
         assert_eq!(revision(times.oldest()), Some(9));
+    }
+
+    /// The clock was a year ahead: the samples of that time count as present, or none would be compacted for a year.
+    #[test]
+    fn a_clock_that_was_ahead_is_corrected() {
+        let times = RevisionTimes::default();
+        let year = 365 * 86_400_000;
+        for (time, revision) in [(1000, 5), (year, 9), (year + 1000, 12), (60_000, 20)] {
+            times.record(sample(time, revision));
+        }
+        let ms = |revision| times.of(ResourceVersion::new(revision)).map(|s| s.time_ms);
+        assert_eq!(
+            [ms(5), ms(9), ms(12), ms(20)],
+            [Some(1000), Some(60_000), Some(60_000), Some(60_000)]
+        );
+        assert_eq!(revision(times.at(60_000)), Some(20));
     }
 
     #[test]
