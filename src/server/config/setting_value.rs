@@ -71,17 +71,6 @@ impl SettingValue {
         (!self.text.is_empty()).then(|| self.clone())
     }
 
-    /// Returns an error with this advice if the value was given and is empty.
-    ///
-    /// # Errors
-    /// It was.
-    pub(in crate::server) fn check_given(&self, advice: &str) -> Result<(), ConfigError> {
-        match self.text.is_empty() && self.source != Source::Default {
-            true => Err(self.error(format_args!("has no value: {advice}"))),
-            false => Ok(()),
-        }
-    }
-
     /// Returns the setting's name as spelled in the source.
     pub(in crate::server) fn name(&self) -> String {
         match &self.source {

@@ -119,9 +119,11 @@ fn build_description() -> commands::Build {
 }
 
 fn print(text: impl AsRef<[u8]>) -> Result<ExitCode, Failure> {
-    let printed = io::stdout().write_all(text.as_ref());
-    printed.map_err(Failure::Print)?;
-    Ok(ExitCode::SUCCESS)
+    match io::stdout().write_all(text.as_ref()) {
+        // The reader, such as `head`, has read enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Print(error)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Requests a link to the console and prints it.
@@ -262,8 +264,6 @@ async fn serve(
     }
     let lifetime = &config.lifetime;
     let mut signals = Signals::listen(lifetime.exit_with).map_err(Failure::Start)?;
-    let ready_file = lifetime.ready_file.clone().map(ReadyFile::prepare);
-    let ready_file = ready_file.transpose()?;
     // A reason to end comes first, so that it aborts the build.
     let server = tokio::select! {
         biased;
@@ -273,6 +273,9 @@ async fn serve(
         }
         built = Server::build(config, service_manager.listener.take()) => built?,
     };
+    // After the data directory is locked: until then the file can be that of a running server.
+    let ready_file = lifetime.ready_file.clone().map(ReadyFile::prepare);
+    let ready_file = ready_file.transpose()?;
     let running = server.spawn();
     // A reason to end comes first here too, then damage, after which the server does not become ready.
     let early = tokio::select! {

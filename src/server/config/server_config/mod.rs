@@ -184,7 +184,8 @@ fn paths(flags: &Flags) -> Result<(PathBuf, PathBuf), ConfigError> {
     let kubeconfig = PathBuf::from(&setting.text);
     let parent = kubeconfig.parent().filter(|parent| *parent != "");
     if kubeconfig.is_dir() {
-        return Err(setting.error("is a directory: give a file"));
+        let problem = format_args!("{} is a directory: give a file", kubeconfig.display());
+        return Err(setting.error(problem));
     }
     // The data directory is created with its parents.
     let is_created = |parent: &Path| data_dir.starts_with(parent) || parent.starts_with(&data_dir);
@@ -289,7 +290,6 @@ fn plugins(flags: &Flags) -> Result<EnabledPlugins, ConfigError> {
 
 fn controllers(flags: &Flags) -> Result<controllers::Selection, ConfigError> {
     let setting = flags.controllers.clone();
-    setting.check_given("`*` is all controllers, `*,-NAME` all but NAME")?;
     controllers::Selection::parse(&setting.text).map_err(|error| setting.error(error))
 }
 
