@@ -332,7 +332,6 @@ mod tests {
         // A link that this session requests has the session's credential.
         let code = sessions.new_code(identity(Some(credential.clone())), 1);
         let second = sessions.log_in(&code, 1).unwrap();
-        sessions.log_out(&session.token);
         let found = sessions.session(&second.token, 1).unwrap();
         let (_, second) = found.authenticate(1).await.unwrap();
         assert_eq!(second.check(1).await, Ok(()));

@@ -2,7 +2,7 @@
 //! `watchcaches`. Like any resource they can be read, selected, watched and shown as Tables. Clients cannot write them,
 //! except that deleting a watcher ends its watch.
 //!
-//! Their objects are in a [`LiveStorage`](storage::LiveStorage), a storage in memory. It compares them with the server
+//! Their objects are in a storage in memory, `LiveStorage`. It compares them with the server
 //! before each consistent read, and once per second while a client watches them, and writes what has changed. Without
 //! readers it costs nothing.
 
