@@ -162,6 +162,8 @@ async fn show(
     .await;
     let mut terminate = signal(SignalKind::terminate()).map_err(CliError::Start)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(CliError::Start)?;
+    // Of another process: Ctrl-C is a key.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Start)?;
     let mut terminal = Terminal::enter().map_err(CliError::Start)?;
     let (sender, mut inputs) = terminal::inputs();
     let mut reading = tasks.spawn_blocking("keys", move || terminal::read(&sender));
@@ -178,6 +180,7 @@ async fn show(
             biased;
             _ = terminate.recv() => Action::Quit,
             _ = hang_up.recv() => Action::Quit,
+            _ = interrupt.recv() => Action::Quit,
             ended = &mut reading => return match ended {
                 Ok(Err(error)) => Err(CliError::Print(error)),
                 _ => Ok(()),
