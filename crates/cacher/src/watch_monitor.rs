@@ -17,7 +17,7 @@ use watchet_api::ResourceVersion;
 #[derive(Debug)]
 pub(super) struct WatchProgress {
     position: AtomicU64,
-    /// An index of [`WatchPhase::STORED`].
+    /// An index of [`WatchPhase::ALL`].
     phase: AtomicU8,
     /// The present inbox, if the watch is or was live.
     inbox: Mutex<Weak<Inbox>>,
@@ -32,13 +32,10 @@ impl WatchProgress {
         })
     }
 
-    /// Stores the present position and phase, one of [`WatchPhase::STORED`].
+    /// Stores the present position and phase.
     pub(super) fn record(&self, position: ResourceVersion, phase: WatchPhase) {
-        let number = WatchPhase::STORED.iter().position(|known| *known == phase);
-        debug_assert!(number.is_some(), "{phase:?} is computed");
-        let number = u8::try_from(number.unwrap_or_default()).unwrap_or_default();
         self.position.store(position.get(), Ordering::Relaxed);
-        self.phase.store(number, Ordering::Relaxed);
+        self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
     /// Stores the inbox with which the watch joined the live watches.
@@ -47,7 +44,7 @@ impl WatchProgress {
     }
 
     fn phase(&self) -> WatchPhase {
-        WatchPhase::STORED[usize::from(self.phase.load(Ordering::Relaxed))]
+        WatchPhase::ALL[usize::from(self.phase.load(Ordering::Relaxed))]
     }
 
     fn position(&self) -> ResourceVersion {

@@ -23,8 +23,15 @@ pub enum WatchPhase {
 }
 
 impl WatchPhase {
-    /// The phases that a watch stores itself, by number.
-    pub(super) const STORED: [Self; 4] = [Self::Initial, Self::CatchingUp, Self::Live, Self::Ended];
+    /// All phases by number. A watch stores neither `Parked` nor `Expired`, which are computed.
+    pub(super) const ALL: [Self; 6] = [
+        Self::Initial,
+        Self::CatchingUp,
+        Self::Live,
+        Self::Parked,
+        Self::Expired,
+        Self::Ended,
+    ];
 
     /// Returns the name: `CatchingUp`.
     pub fn as_str(self) -> &'static str {

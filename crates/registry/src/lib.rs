@@ -108,5 +108,6 @@ pub use watchet_admission::plugins::protection_finalizer;
 // The types of arguments and results of the verbs, so that callers need not name the crates below.
 pub use watchet_cacher::{
     CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, StorageHistory, WatchItem,
+    WatchPhase,
 };
 pub use watchet_storage::{RevisionSample, RevisionTimes, StorageError};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::resource::Resource;
 use watchet_api::UserInfo;
-use watchet_cacher::{WatchMonitor, WatchStatus};
+use watchet_cacher::{ReadError, WatchMonitor, WatchStatus};
 
 /// What the names of watches begin with.
 const NAME_PREFIX: &str = "w-";
@@ -58,6 +58,7 @@ pub struct WatchRecord {
     origin: WatchOrigin,
     monitor: WatchMonitor,
     sent: SentCounts,
+    error: OnceLock<ReadError>,
     end: CancellationToken,
 }
 
@@ -100,6 +101,7 @@ impl OpenWatches {
             origin,
             monitor,
             sent: SentCounts::default(),
+            error: OnceLock::new(),
             end,
         });
         self.watches.lock().insert(number, Arc::clone(&record));
@@ -164,18 +166,25 @@ impl WatchRecord {
         self.monitor.status()
     }
 
+    /// Records the error that the watch ends with.
+    pub fn fail(&self, error: &ReadError) {
+        self.error.get_or_init(|| error.clone());
+    }
+
+    /// Returns the error that the watch ended with.
+    pub fn error(&self) -> Option<&ReadError> {
+        self.error.get()
+    }
+
     /// Returns true if [`OpenWatches::end`] has ended it, or its client has lost access, or the server stops.
     pub fn was_ended(&self) -> bool {
         self.end.is_cancelled()
     }
 
-    /// Counts a frame of `bytes` bytes. Only the body of the watch calls this, so that no atomic addition is needed.
-    pub fn count_sent(&self, bytes: usize) {
-        let add = |counter: &AtomicU64, more: u64| {
-            counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
-        };
-        add(&self.sent.frames, 1);
-        add(&self.sent.bytes, bytes as u64);
+    /// Sets the number of frames and bytes that were sent. Only the body of the watch, which counts them, calls this.
+    pub fn set_sent(&self, frames: u64, bytes: u64) {
+        self.sent.frames.store(frames, Ordering::Relaxed);
+        self.sent.bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Returns the number of frames that were passed to the connection: events, bookmarks and the error at the end.

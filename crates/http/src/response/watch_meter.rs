@@ -16,14 +16,17 @@ pub(crate) struct WatchMeter {
     pub(crate) started: Instant,
     /// The watch in the list of open watches; `None` in tests.
     pub(crate) record: Option<Arc<WatchRecord>>,
+    /// The number of frames and bytes so far.
+    pub(crate) sent: (u64, u64),
 }
 
 impl WatchMeter {
     /// Counts a frame of `bytes` bytes that encodes `item`.
-    pub(crate) fn count(&self, item: &WatchItem, bytes: usize) {
+    pub(crate) fn count(&mut self, item: &WatchItem, bytes: usize) {
         self.metrics.sent(bytes);
+        self.sent = (self.sent.0 + 1, self.sent.1 + bytes as u64);
         if let Some(record) = &self.record {
-            record.count_sent(bytes);
+            record.set_sent(self.sent.0, self.sent.1);
         }
         let initial_events_end = matches!(
             item,

@@ -12,7 +12,7 @@ use crate::watch_access::WatchAccess;
 use crate::watch_counts::CountedWatch;
 use watchet_api::Status;
 use watchet_metrics::{WatchEnd, WatchMetrics};
-use watchet_registry::{OpenWatch, ReadError, WatchItem, WatchRecord};
+use watchet_registry::{OpenWatch, ReadError, WatchItem, WatchPhase, WatchRecord};
 
 /// A watch of a client. When it is dropped, it counts and logs why it ended.
 pub(super) struct AuthorizedWatch {
@@ -25,32 +25,12 @@ pub(super) struct AuthorizedWatch {
     /// Cancelled when the server stops.
     pub(super) stop: CancellationToken,
     pub(super) metrics: Arc<WatchMetrics>,
-    pub(super) progress: WatchProgress,
     pub(super) _counted: Option<CountedWatch>,
-}
-
-/// What a watch has returned, as far as it determines the reason of its end.
-#[derive(Debug, Default)]
-pub(super) struct WatchProgress {
-    /// The error that it returned last.
-    error: Option<ReadError>,
-    /// True if it has returned its end.
-    is_over: bool,
 }
 
 impl WatchSource for AuthorizedWatch {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
-        let items = self.events.poll_next(cx);
-        match &items {
-            Poll::Ready(Some(items)) => {
-                if let Some(WatchItem::Error(error)) = items.last() {
-                    self.progress.error = Some(error.clone());
-                }
-            }
-            Poll::Ready(None) => self.progress.is_over = true,
-            Poll::Pending => {}
-        }
-        items
+        self.events.poll_next(cx)
     }
 
     fn denial(&self) -> Option<&Status> {
@@ -65,7 +45,7 @@ impl AuthorizedWatch {
         if self.access.denial().is_some() {
             return WatchEnd::Access;
         }
-        match &self.progress.error {
+        match record.error() {
             Some(ReadError::Expired { .. }) => return WatchEnd::Expired,
             Some(_) => return WatchEnd::Error,
             None => {}
@@ -79,7 +59,7 @@ impl AuthorizedWatch {
             WatchEnd::Aborted
         } else if is_late {
             WatchEnd::Timeout
-        } else if self.progress.is_over {
+        } else if record.status().phase == WatchPhase::Ended {
             WatchEnd::Definition
         } else {
             WatchEnd::Client
@@ -100,8 +80,7 @@ impl Drop for AuthorizedWatch {
         let (user, resource) = (&origin.user.name, origin.resource.qualified());
         let namespace = origin.namespace.as_deref().unwrap_or_default();
         let (position, sent) = (record.status().position, record.sent_frames());
-        let error = self.progress.error.as_ref();
-        let error = error.map(tracing::field::display);
+        let error = record.error().map(tracing::field::display);
         match end {
             // The usual ends, which would fill the log.
             WatchEnd::Timeout | WatchEnd::Client | WatchEnd::Shutdown => tracing::debug!(

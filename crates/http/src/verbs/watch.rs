@@ -20,7 +20,7 @@ use crate::response::send_deadline::SendDeadline;
 use crate::response::watch_body::{FrameEncoder, WatchFrames, watch_body};
 use crate::response::watch_meter::WatchMeter;
 use crate::response::websocket::{self, WatchUpgrade};
-use crate::verbs::authorized_watch::{AuthorizedWatch, WatchProgress};
+use crate::verbs::authorized_watch::AuthorizedWatch;
 use crate::verbs::call::Call;
 use crate::verbs::watch_events::Events;
 use crate::watch_access::Requirements;
@@ -97,7 +97,6 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
         abort: abort.clone(),
         stop: tasks.token(),
         metrics: Arc::clone(&meter.metrics),
-        progress: WatchProgress::default(),
         _counted: counted,
     };
     let frames = WatchFrames::new(watch, FrameEncoder::new(renderer, meter));
@@ -145,5 +144,6 @@ fn watch_meter(call: &Call, record: Option<&Arc<WatchRecord>>) -> WatchMeter {
         scope: scope_of(call.name.is_some(), call.namespace.is_some()),
         started: Instant::now(),
         record: record.cloned(),
+        sent: (0, 0),
     }
 }

@@ -43,6 +43,7 @@ impl Events {
     }
 
     /// Polls for the next events, as [`Watch::poll_next`].
+    #[inline]
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
         match self {
             Self::Live(watch) => watch.poll_next(cx),

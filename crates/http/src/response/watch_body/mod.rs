@@ -87,7 +87,12 @@ impl FrameEncoder {
                 resource_version,
                 initial_events_end,
             } => self.bookmark(*resource_version, *initial_events_end),
-            WatchItem::Error(error) => self.error(&watch_status(error)),
+            WatchItem::Error(error) => {
+                if let Some(record) = &self.meter.record {
+                    record.fail(error);
+                }
+                self.error(&watch_status(error))
+            }
         }
     }
 

@@ -69,6 +69,7 @@ async fn counted_writes(
 fn meter(metrics: &Metrics) -> WatchMeter {
     WatchMeter {
         record: None,
+        sent: (0, 0),
         metrics: metrics.http().watches("", "v1", "pods"),
         scope: RequestScope::Cluster,
         started: tokio::time::Instant::now(),
