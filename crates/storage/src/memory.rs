@@ -29,7 +29,7 @@ pub struct Memory(Embedded);
 
 impl Memory {
     /// Creates an empty store. `compaction_interval` is that of
-    /// [`EmbeddedConfig`](super::embedded::EmbeddedConfig).
+    /// [`EmbeddedConfig`].
     ///
     /// # Errors
     /// Returns [`OpenError`] if the writer thread cannot be started.
