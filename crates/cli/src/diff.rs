@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Zoned;
 use serde_json::{Value, json};
 
@@ -14,6 +14,7 @@ use super::moment::Moment;
 use super::output::{self, Paint};
 use super::redact::redact;
 use super::{moment, revisions};
+use crate::output_format::OutputFormat;
 use watchet_client::{ApiResource, RestClient};
 use watchet_tail::{FieldChange, between, escaped};
 
@@ -44,16 +45,9 @@ pub(crate) struct DiffArgs {
         value_enum,
         hide_possible_values = true
     )]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
     #[command(flatten)]
     server: ServerArgs,
-}
-
-/// The output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// One object per line
-    Json,
 }
 
 /// How an object differs.
@@ -115,7 +109,7 @@ pub(crate) async fn run(args: DiffArgs) -> Result<ExitCode, CliError> {
         let text = found.iter().map(|(key, difference)| {
             differs = true;
             match args.output {
-                Some(Form::Json) => json_line(&resource, key, difference),
+                Some(OutputFormat::Json) => json_line(&resource, key, difference),
                 None => text_of(&resource, key, difference, paint),
             }
         });

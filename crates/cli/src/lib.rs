@@ -15,6 +15,7 @@ mod kubeconfig;
 mod managers;
 mod moment;
 mod output;
+mod output_format;
 mod redact;
 mod revisions;
 mod run;

@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::args::ServerArgs;
 use super::error::CliError;
 use super::revisions::{self, Document, local};
 use super::{output, table};
+use crate::output_format::OutputFormat;
 use watchet_client::{RestClient, RestError};
 
 /// The arguments.
@@ -22,16 +23,9 @@ pub(crate) struct StatusArgs {
         value_enum,
         hide_possible_values = true
     )]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
     #[command(flatten)]
     server: ServerArgs,
-}
-
-/// The output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// One JSON object
-    Json,
 }
 
 /// Whether the server is ready.
@@ -74,7 +68,7 @@ pub(crate) async fn run(args: StatusArgs) -> Result<ExitCode, CliError> {
         describe(&client, &mut status, &mut lines).await;
     }
     match args.output {
-        Some(Form::Json) => output::print(&format!("{status}\n"))?,
+        Some(OutputFormat::Json) => output::print(&format!("{status}\n"))?,
         None => output::print(&table::aligned(&lines))?,
     }
     Ok(ExitCode::from(u8::from(readiness != Readiness::Ready)))

@@ -1,10 +1,11 @@
 //! `watchet version`: the version of the program.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 
 use super::error::CliError;
 use super::{output, table};
+use crate::output_format::OutputFormat;
 
 /// What is known about the build.
 #[derive(Debug, Clone)]
@@ -30,14 +31,7 @@ pub(crate) struct VersionArgs {
         value_enum,
         hide_possible_values = true
     )]
-    output: Option<Form>,
-}
-
-/// The output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// One JSON object
-    Json,
+    output: Option<OutputFormat>,
 }
 
 /// Runs the command.
@@ -45,8 +39,8 @@ pub(crate) fn run(args: &VersionArgs, build: &Build) -> Result<(), CliError> {
     output::print(&text(args.output, build))
 }
 
-fn text(form: Option<Form>, build: &Build) -> String {
-    if form == Some(Form::Json) {
+fn text(form: Option<OutputFormat>, build: &Build) -> String {
+    if form == Some(OutputFormat::Json) {
         let document = json!({
             "version": build.version,
             "commit": build.commit,
@@ -89,7 +83,7 @@ mod tests {
             "watchet          0.1.0\ncommit           unknown\nKubernetes API   v1.36\nfeatures         etcd\n"
         );
         let json: serde_json::Value =
-            serde_json::from_str(&text(Some(Form::Json), &build)).unwrap();
+            serde_json::from_str(&text(Some(OutputFormat::Json), &build)).unwrap();
         assert_eq!(json["features"], json!(["etcd"]));
     }
 }

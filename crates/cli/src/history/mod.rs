@@ -3,7 +3,7 @@
 
 mod entry;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use futures_util::TryStreamExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use super::managers::author;
 use super::output::{self, Paint};
 use super::redact::redact;
 use super::revisions;
+use crate::output_format::OutputFormat;
 use entry::{Entry, Version};
 use watchet_client::{ApiResource, RestClient};
 use watchet_tail::between;
@@ -42,16 +43,9 @@ pub(crate) struct HistoryArgs {
         value_enum,
         hide_possible_values = true
     )]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
     #[command(flatten)]
     server: ServerArgs,
-}
-
-/// The output format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// One version or Event per line
-    Json,
 }
 
 /// The object whose history is read.
@@ -155,7 +149,7 @@ pub(crate) async fn run(args: HistoryArgs) -> Result<(), CliError> {
     }
     let paint = Paint::detect();
     let text = entries.iter().map(|entry| match args.output {
-        Some(Form::Json) => format!("{}\n", entry.json()),
+        Some(OutputFormat::Json) => format!("{}\n", entry.json()),
         None => entry.text(paint),
     });
     output::print(&text.collect::<String>())
