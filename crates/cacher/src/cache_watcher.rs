@@ -121,6 +121,18 @@ enum Phase {
     Ended,
 }
 
+impl Phase {
+    /// Returns the phase that a [`WatchMonitor`] shows.
+    fn shown(&self) -> WatchPhase {
+        match self {
+            Self::Initial { .. } => WatchPhase::Initial,
+            Self::CatchUp => WatchPhase::CatchingUp,
+            Self::Live(_) => WatchPhase::Live,
+            Self::Failed(_) | Self::Ended => WatchPhase::Ended,
+        }
+    }
+}
+
 impl CacheWatcher {
     pub(super) fn new(
         context: WatchContext,
@@ -150,7 +162,7 @@ impl CacheWatcher {
         let stop = context.stop.clone();
         let mut watcher = Self {
             begun: false,
-            progress: WatchProgress::new(position),
+            progress: WatchProgress::new(position, phase.shown()),
             _counted: context.metrics.watchers.hold(),
             _counted_sharded: predicate
                 .shard
@@ -205,22 +217,10 @@ impl CacheWatcher {
 
     /// Polls for the next items; see [`Self::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
-        let items = self.poll_items(cx);
-        let phase = match &self.phase {
-            Phase::Initial { .. } => WatchPhase::Initial,
-            Phase::CatchUp => WatchPhase::CatchingUp,
-            Phase::Live(_) => WatchPhase::Live,
-            Phase::Failed(_) | Phase::Ended => WatchPhase::Ended,
-        };
-        self.progress.record(self.position, phase);
-        items
-    }
-
-    fn poll_items(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
         // Reasons to end the watch come first.
         let interrupted = self.interrupts.poll(cx);
         if let Poll::Ready(Interrupt::End) = interrupted {
-            self.phase = Phase::Ended;
+            self.enter(Phase::Ended);
         }
         let items = match &mut self.phase {
             // The timer of a live watch also covers its deadline, which saves reading the clock.
@@ -266,7 +266,7 @@ impl CacheWatcher {
                         initial_events_end: true,
                     });
                 }
-                self.phase = Phase::CatchUp;
+                self.enter(Phase::CatchUp);
             }
         }
         items
@@ -299,7 +299,7 @@ impl CacheWatcher {
                 // later.
                 let published = &self.context.published;
                 match published.unreadable_since(self.times_unreadable) {
-                    None => self.phase = Phase::Live(membership),
+                    None => self.enter(Phase::Live(membership)),
                     Some(error) => items.extend(self.fail(error)),
                 }
                 items
@@ -360,6 +360,7 @@ impl CacheWatcher {
         if !more {
             self.position = self.position.max(covered);
         }
+        self.progress.set_position(self.position);
         self.begun = true;
         Ok((items, more || covered < snapshot.at))
     }
@@ -377,7 +378,7 @@ impl CacheWatcher {
             Poll::Ready(TakeResult::Batches(batches)) => Poll::Ready(self.receive(batches)),
             Poll::Ready(TakeResult::Parked) => {
                 tracing::debug!(position = %self.position, "watch parked, reading from history");
-                self.phase = Phase::CatchUp;
+                self.enter(Phase::CatchUp);
                 Poll::Ready(Vec::new())
             }
             Poll::Pending => timer.map(|()| self.timer_fired()),
@@ -408,6 +409,7 @@ impl CacheWatcher {
                 items.push(WatchItem::Event(event.clone()));
             }
         }
+        self.progress.set_position(self.position);
         items
     }
 
@@ -444,6 +446,7 @@ impl CacheWatcher {
             return Vec::new();
         }
         self.position = self.position.max(dispatched);
+        self.progress.set_position(self.position);
         let resource_version = self.position;
         vec![WatchItem::Bookmark {
             resource_version,
@@ -472,14 +475,19 @@ impl CacheWatcher {
             .change(|mut interrupts| interrupts.timer.as_mut().reset(at));
     }
 
+    fn enter(&mut self, phase: Phase) {
+        self.progress.set_phase(phase.shown());
+        self.phase = phase;
+    }
+
     /// Ends the watch without an error; the next call returns `None`.
     fn end(&mut self) -> Vec<WatchItem> {
-        self.phase = Phase::Ended;
+        self.enter(Phase::Ended);
         Vec::new()
     }
 
     fn fail(&mut self, error: ReadError) -> Vec<WatchItem> {
-        self.phase = Phase::Ended;
+        self.enter(Phase::Ended);
         vec![WatchItem::Error(error)]
     }
 }

@@ -213,12 +213,15 @@ impl Cacher {
     /// Returns the size of the cache; `None` if it has no state yet.
     pub fn size(&self) -> Option<CacheSize> {
         let snapshot = self.published.snapshot.load();
-        let state = snapshot.as_ref()?;
-        Some(CacheSize {
-            objects: state.objects().len(),
-            objects_bytes: state.objects_bytes(),
+        snapshot.as_ref().map(|snapshot| self.size_of(snapshot))
+    }
+
+    fn size_of(&self, snapshot: &Snapshot) -> CacheSize {
+        CacheSize {
+            objects: snapshot.objects().len(),
+            objects_bytes: snapshot.objects_bytes(),
             watchers: usize::try_from(self.resource.metrics.watchers.get()).unwrap_or_default(),
-        })
+        }
     }
 
     /// Returns the state of the cache, for `watchcaches`.
@@ -227,8 +230,10 @@ impl Cacher {
         let history = snapshot.as_ref().map(|snapshot| snapshot.history());
         CacheStatus {
             readiness: self.readiness(),
-            size: self.size(),
-            at: self.seen(),
+            size: snapshot.as_ref().map(|snapshot| self.size_of(snapshot)),
+            at: snapshot
+                .as_ref()
+                .map_or(ResourceVersion::ZERO, |snapshot| snapshot.at),
             storage_at: self.storage.known_revision().and_then(Result::ok),
             history: history.unwrap_or_default(),
             relists: self.published.relists.load(Ordering::Relaxed),

@@ -24,17 +24,21 @@ pub(super) struct WatchProgress {
 }
 
 impl WatchProgress {
-    pub(super) fn new(position: ResourceVersion) -> Arc<Self> {
+    pub(super) fn new(position: ResourceVersion, phase: WatchPhase) -> Arc<Self> {
         Arc::new(Self {
             position: AtomicU64::new(position.get()),
-            phase: AtomicU8::new(0),
+            phase: AtomicU8::new(phase as u8),
             inbox: Mutex::default(),
         })
     }
 
-    /// Stores the present position and phase.
-    pub(super) fn record(&self, position: ResourceVersion, phase: WatchPhase) {
+    /// Stores the present position.
+    pub(super) fn set_position(&self, position: ResourceVersion) {
         self.position.store(position.get(), Ordering::Relaxed);
+    }
+
+    /// Stores the present phase.
+    pub(super) fn set_phase(&self, phase: WatchPhase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
@@ -133,8 +137,9 @@ mod tests {
     #[test]
     fn stored_phases_survive_the_round_trip() {
         let monitor = |phase| {
-            let progress = WatchProgress::new(ResourceVersion::new(1));
-            progress.record(ResourceVersion::new(7), phase);
+            let progress = WatchProgress::new(ResourceVersion::new(1), WatchPhase::Live);
+            progress.set_position(ResourceVersion::new(7));
+            progress.set_phase(phase);
             WatchMonitor {
                 progress,
                 generation: 0,
