@@ -1,6 +1,6 @@
 //! The resources of the group: their strategy and their schemas.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -45,8 +45,7 @@ pub(crate) fn resource(
     let storage_prefix = format!("{GROUP}/{}", definition.plural);
     let prefix = StorageKey::new(&format!("/{storage_prefix}/")).expect("names are path segments");
     let storage = LiveStorage::new(prefix, objects);
-    let types = Types::from_schema(&definition.schema, &Types::builtins());
-    let schema = serde_json::from_value(definition.schema);
+    let schema = serde_json::from_value(definition.schema.clone());
     let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     let selectable = definition.selectable.iter();
     let resource = Resource {
@@ -70,7 +69,8 @@ pub(crate) fn resource(
                 is_garbage_collected: false,
                 ..Rules::DEFAULT
             },
-            kind: KindType::custom(Arc::new(types)),
+            kind: OnceLock::new(),
+            members: definition.schema,
             schema: schema.expect("a schema of few levels"),
             columns: definition.columns,
             cells: definition.cells,
@@ -84,7 +84,10 @@ pub(crate) fn resource(
 #[derive(Debug)]
 struct Live {
     rules: Rules,
-    kind: KindType,
+    /// Made when it is first used: the types of the built-in kinds would take some milliseconds of each start.
+    kind: OnceLock<KindType>,
+    /// The `openAPIV3Schema` as a value, for `kind`.
+    members: Value,
     schema: SchemaText,
     columns: &'static [TableColumn],
     cells: fn(&Value, Timestamp) -> Vec<Value>,
@@ -108,7 +111,11 @@ impl Strategy for Live {
     }
 
     fn kind_type(&self) -> Option<&KindType> {
-        Some(&self.kind)
+        let types = || Types::from_schema(&self.members, &Types::builtins());
+        Some(
+            self.kind
+                .get_or_init(|| KindType::custom(Arc::new(types()))),
+        )
     }
 
     fn open_api_schema(&self) -> Option<&SchemaText> {
