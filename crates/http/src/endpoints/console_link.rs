@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::error::HttpError;
+use crate::request_audit::SecretBody;
 use crate::response::document::json_response;
 use crate::state::HttpState;
 use watchet_api::{SYSTEM_ANONYMOUS, UserInfo};
@@ -39,5 +40,7 @@ pub(crate) fn create(state: &HttpState, parts: &Parts) -> Result<Response, HttpE
     let credential = parts.extensions.get::<Credential>().cloned();
     let identity = SessionIdentity { user, credential };
     let code = sessions.new_code(identity, Timestamp::now().as_second());
-    Ok(json_response(StatusCode::CREATED, &json!({ "code": code })))
+    let mut response = json_response(StatusCode::CREATED, &json!({ "code": code }));
+    response.extensions_mut().insert(SecretBody);
+    Ok(response)
 }

@@ -24,9 +24,6 @@ use watchet_audit::{Auditor, Delivery, Event, ResponseStatus, TRUNCATED};
 use watchet_protobuf::Schema;
 use watchet_tasks::Tasks;
 
-/// The path whose responses are login codes, which are never recorded.
-const CONSOLE_LINK: &str = "/console/link";
-
 /// The maximum size of a recorded response in bytes; the event of a larger one has no object and the annotation
 /// [`TRUNCATED`].
 const RESPONSE_BYTES_MAX: usize = 10 << 20;
@@ -69,7 +66,7 @@ pub(super) struct RecordedResponse {
     pub(super) code: u16,
     pub(super) status: Option<Arc<Status>>,
     pub(super) media_type: Option<HeaderValue>,
-    /// `None` unless the level requires it, and if it is too large.
+    /// `None` unless the level requires it, and if it is too large or a secret.
     pub(super) body: Option<Vec<u8>>,
 }
 
@@ -148,8 +145,7 @@ impl AuditedRequest {
             .response
             .as_ref()
             .and_then(|response| response.body.as_ref());
-        let is_recorded = is_end && self.uri.path() != CONSOLE_LINK;
-        let response_body = response_body.filter(|body| is_recorded && !body.is_empty());
+        let response_body = response_body.filter(|body| is_end && !body.is_empty());
         let media_type = self.response.as_ref().and_then(|r| r.media_type.clone());
         let response_object = response_body.and_then(|body| self.decoded(&media_type, body));
         let failure = self.failure(stage);

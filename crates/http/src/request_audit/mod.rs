@@ -31,6 +31,10 @@ use watchet_api::{Status, UserInfo};
 use watchet_audit::NotWritten;
 use watchet_audit::policy::{Level, Stage};
 
+/// An extension of a response whose body is a secret of the user, and is not recorded at any level.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SecretBody;
+
 /// Records the events of a request; the last one when dropped, unless it was recorded before.
 #[derive(Debug)]
 pub(crate) struct RequestAudit(LastEvent);
@@ -126,11 +130,13 @@ impl RequestAudit {
         let Some(request) = self.0.request() else {
             return response;
         };
+        let is_secret = response.extensions().get::<SecretBody>().is_some();
+        let is_recorded = request.records_response() && !is_secret;
         request.response = Some(RecordedResponse {
             code: response.status().as_u16(),
             status: response.extensions().get::<Arc<Status>>().cloned(),
             media_type: response.headers().get(CONTENT_TYPE).cloned(),
-            body: request.records_response().then(Vec::new),
+            body: is_recorded.then(Vec::new),
         });
         let is_blocking = request.auditor.is_blocking();
         if request.is_long_running()
