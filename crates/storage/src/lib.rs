@@ -46,12 +46,14 @@
 //! # }
 //! ```
 
+mod clock;
 pub mod embedded;
 #[cfg(feature = "etcd")]
 pub mod etcd3;
 mod layer;
 pub mod memory;
 mod metered;
+mod private_file;
 mod revision_times;
 mod unreadable_value;
 mod visit;

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::path::Path;
 
 /// Opens a file for reading and writing; creates it with access for its owner only.
-pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
+pub(crate) fn open_private(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
@@ -13,7 +13,7 @@ pub(super) fn open_private(path: &Path) -> std::io::Result<File> {
 }
 
 /// Waits until the name of `path` in its directory is on disk.
-pub(super) fn sync_parent(path: &Path) -> std::io::Result<()> {
+pub(crate) fn sync_parent(path: &Path) -> std::io::Result<()> {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
         // The parent of a relative path of one component is the empty path, which cannot be opened.
@@ -22,7 +22,7 @@ pub(super) fn sync_parent(path: &Path) -> std::io::Result<()> {
 }
 
 /// Waits until the names of the files in `directory` are on disk.
-pub(super) fn sync_directory(directory: &Path) -> std::io::Result<()> {
+pub(crate) fn sync_directory(directory: &Path) -> std::io::Result<()> {
     File::open(directory)?.sync_all()
 }
 

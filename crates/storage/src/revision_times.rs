@@ -11,9 +11,11 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::private_file::open_private;
 use watchet_api::ResourceVersion;
 use watchet_metrics::LogInterval;
 
@@ -22,6 +24,9 @@ const CLOCK_STEP_MAX_MS: u64 = 10_000;
 
 /// Maximum number of samples: more than a day of changes in every second, in about 3 MB.
 const SAMPLES_MAX: usize = 100_000;
+
+/// The interval of the samples, which is the precision of times.
+pub(crate) const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The length of a sample in the file: three numbers and a checksum.
 const RECORD_LEN: usize = 28;
@@ -248,7 +253,8 @@ impl SampleFile {
     /// Replaces the file by one with these encoded samples.
     fn replace(&mut self, samples: &[u8]) -> io::Result<()> {
         let new = self.path.with_extension("new");
-        let mut file = File::create(&new)?;
+        let mut file = open_private(&new)?;
+        file.set_len(0)?;
         file.write_all(samples)?;
         std::fs::rename(&new, &self.path)?;
         self.open = Some(file);

@@ -48,8 +48,8 @@ pub(crate) async fn document(state: &HttpState, parts: &Parts) -> Result<Value, 
         let revision: ResourceVersion = text
             .parse()
             .map_err(|error| HttpError::BadRequest(format!("revision {text:?}: {error}")))?;
-        let time = times.of(revision).map(|sample| time_of(sample).to_string());
-        of.insert(text.to_owned(), json!(time));
+        let time = creation_time(&times, revision, now, newest);
+        of.insert(text.to_owned(), json!(time.map(|time| time.to_string())));
     }
     if !of.is_empty() {
         document["times"] = Value::Object(of);
@@ -73,7 +73,45 @@ fn at_time(times: &RevisionTimes, at: Timestamp, now: Timestamp, newest: Resourc
     }
 }
 
+/// Returns the time at which `revision` was created, at most one interval of the samples late; `None` if it is unknown.
+fn creation_time(
+    times: &RevisionTimes,
+    revision: ResourceVersion,
+    now: Timestamp,
+    newest: ResourceVersion,
+) -> Option<Timestamp> {
+    // It exists, and the next sample will be the first one with it.
+    let is_after_samples = times.newest().is_some_and(|last| last.revision < revision);
+    if is_after_samples && revision <= newest {
+        return Some(now);
+    }
+    times.of(revision).map(time_of)
+}
+
 fn time_of(sample: RevisionSample) -> Timestamp {
     let ms = i64::try_from(sample.time_ms).unwrap_or(i64::MAX);
     Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `watchet history` showed no time for a change of the last second.
+    #[test]
+    fn a_revision_after_the_last_sample_was_created_now() {
+        let times = RevisionTimes::default();
+        let (version, now) = (ResourceVersion::new, Timestamp::now());
+        let time = |times: &_, number| creation_time(times, version(number), now, version(9));
+        assert_eq!(time(&times, 5), None, "without samples");
+        times.record(RevisionSample {
+            time_ms: 1000,
+            revision: version(5),
+            written_bytes: 0,
+        });
+        assert_eq!(time(&times, 4), None, "before the first sample");
+        assert_eq!(time(&times, 5), Timestamp::from_second(1).ok());
+        assert_eq!(time(&times, 9), Some(now));
+        assert_eq!(time(&times, 10), None, "the future");
+    }
 }

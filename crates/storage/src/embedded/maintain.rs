@@ -9,9 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Fault;
 use super::operation::{Op, REOPEN_PAUSE, Reply};
-use super::times::{SAMPLE_PERIOD, retention_period};
+use super::times::retention_period;
 use super::writer::SHRINK_LIVE_MAX;
 use super::{Durability, Embedded};
+use crate::revision_times::SAMPLE_PERIOD;
 use crate::{Storage as _, StorageError};
 use watchet_api::ResourceVersion;
 

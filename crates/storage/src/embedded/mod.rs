@@ -50,7 +50,6 @@ mod batch;
 mod check;
 mod checked_file;
 mod checkpointer;
-mod clock;
 mod codec;
 mod config;
 mod data;
@@ -63,7 +62,6 @@ mod maintain;
 mod offline;
 mod open;
 mod operation;
-mod private_file;
 mod revision_file;
 #[cfg(feature = "simulation")]
 mod simulation;
@@ -101,7 +99,6 @@ pub use self::config::{Durability, EmbeddedConfig, HistoryRetention, LastRevisio
 pub use self::simulation::{SimulatedDisk, SimulatedFault};
 
 use self::checkpointer::Checkpointer;
-use self::clock::Clock;
 use self::data::Data;
 use self::deadlines::Deadlines;
 pub use self::error::OpenError;
@@ -120,7 +117,8 @@ use self::threads::{Threads, Writer};
 use self::wal::Wal;
 use self::watch::Cursor;
 use self::writer::{SHRINK_LIVE_MAX_AT_END, WriterThread};
-use super::{
+use crate::clock::Clock;
+use crate::{
     BackupStream, KeyValue, ListPage, ListRequest, ListVisitor, Outcome, Put, RevisionTimes,
     Storage, StorageError, StorageWatch,
 };

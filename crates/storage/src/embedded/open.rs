@@ -11,10 +11,10 @@ use super::codec::decode_number;
 use super::error::{Fault, OpenError, catch_damage};
 use super::files::{CHECKSUMS_FILE, REVISION_FILE};
 use super::layer::{FrozenLayer, Layer, Position};
-use super::private_file::{open_private, sync_directory};
 use super::snapshot::Base;
 use super::tables::{self, FORMAT, FORMAT_VERSION, META};
 use super::wal::Frame;
+use crate::private_file::{open_private, sync_directory};
 
 const NEW_DATA_FILE: &str = "store.redb.new";
 const LOCK_FILE: &str = "store.lock";

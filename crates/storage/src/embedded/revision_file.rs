@@ -18,8 +18,8 @@ use super::codec::{decode_number, encode_number};
 use super::config::LastRevision;
 use super::error::OpenError;
 use super::files::REVISION_FILE;
-use super::private_file::open_private;
 use super::tables::{FIRST_REVISION, LAST_REVISION_AHEAD};
+use crate::private_file::open_private;
 
 const NAME: &str = "revision_file";
 

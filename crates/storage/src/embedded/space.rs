@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::files::RESERVE_FILE;
-use super::private_file::open_private;
+use crate::private_file::open_private;
 
 /// The size of the reserve: what the changes in the log need in the data file when the store is
 /// opened, several times over.

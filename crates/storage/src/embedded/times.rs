@@ -4,13 +4,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Embedded;
-use super::clock::saturating_ms;
 use super::config::HistoryRetention;
+use crate::clock::saturating_ms;
+use crate::revision_times::SAMPLE_PERIOD;
 use crate::{RevisionSample, Storage as _};
 use watchet_api::ResourceVersion;
-
-/// The interval of the samples, which is the precision of times.
-pub(super) const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The longest interval of compactions by age and size.
 const RETENTION_PERIOD_MAX: Duration = Duration::from_secs(10);

@@ -51,6 +51,8 @@ pub use self::dialer::Dialer;
 use self::failure::Failure;
 use self::keys::{Layout, raw_revision, revision};
 use self::lease::Leases;
+use crate::clock::Clock;
+use crate::revision_times::SAMPLE_PERIOD;
 use crate::{
     Expect, KeyValue, ListPage, ListRequest, Outcome, Put, RevisionSample, RevisionTimes, Storage,
     StorageError, StorageWatch,
@@ -63,9 +65,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a write, after which its outcome is unknown. With its default election timeout etcd
 /// returns `request timed out` after 7 s; the proposal may still be applied.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The interval of the samples of etcd's revision, which is the precision of times.
-const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The etcd back end. See the module documentation.
 #[derive(Debug)]
@@ -107,19 +106,20 @@ impl Etcd3 {
         Ok(at)
     }
 
-    /// Records the revision with the time until it is cancelled: etcd itself records no times. Samples need no
-    /// requests of their own: the revision is that of the last read or write, and the caches read the compacted
-    /// revision at an interval.
+    /// Records the revision with the time until it is cancelled: etcd itself records no times. Only the first sample
+    /// needs a request, so that it precedes the changes of the clients: later ones have the revision of the last read or
+    /// write, and the caches read the compacted revision at an interval.
     async fn sample_revisions(&self) {
-        let opened = tokio::time::Instant::now();
-        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let opened_at = since_epoch.unwrap_or_default();
+        let clock = Clock::start();
+        if let Err(failure) = self.probe().await {
+            let error = failure.into_storage_error();
+            tracing::debug!(%error, "cannot read the first revision for its time");
+        }
         loop {
             let revision = self.cluster.identity().reached();
             if !revision.is_zero() {
-                let now = opened_at + opened.elapsed();
                 self.times.record(RevisionSample {
-                    time_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+                    time_ms: clock.now_ms(),
                     revision,
                     written_bytes: 0,
                 });

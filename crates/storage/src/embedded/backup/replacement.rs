@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::super::private_file::sync_parent;
+use crate::private_file::sync_parent;
 
 const RESTORING: &str = "restoring";
 const COMPLETE: &str = "restoring.complete";

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use super::super::error::{Fault, OpenError};
 use super::super::files::DATA_FILE;
 use super::super::open::{OpenDatabase, create, lock, make_directory};
-use super::super::private_file::sync_directory;
 use super::super::tables::{FIRST_REVISION, Tables};
 use super::StoredValue;
 use super::file::{BackupError, BackupFile, BackupSummary, RECORD_BYTES_MAX};
@@ -14,6 +13,7 @@ use super::replacement::{
     restoring_directory,
 };
 use crate::embedded::VALUE_BYTES_MAX;
+use crate::private_file::sync_directory;
 
 /// What to do with a store that exists where a new one is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use parking_lot::RwLock;
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 
-use super::private_file::open_private;
+use crate::private_file::open_private;
 
 /// The unit of checksums: the page size of the database.
 const PAGE_BYTES: usize = 4096;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-use super::super::private_file::open_private;
+use crate::private_file::open_private;
 
 /// A file of the log, on disk or simulated.
 pub(in super::super) trait LogFile: Send {

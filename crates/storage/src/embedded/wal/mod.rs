@@ -32,7 +32,7 @@ pub(super) use self::frame::Frame;
 use self::frame::{ALIGNMENT, find_later};
 use super::error::OpenError;
 use super::files::WAL_FILES;
-use super::private_file::sync_directory;
+use crate::private_file::sync_directory;
 #[cfg(feature = "planted-bugs")]
 use watchet_api::planted_bug::{PlantedBug, is_planted};
 
