@@ -277,7 +277,7 @@ async fn wide_line_has_the_field_manager_and_the_version() {
     let version = made.metadata.resource_version.unwrap();
     assert_eq!(
         tail.line().await,
-        format!("+ default/a @{version} by watchet")
+        format!("+ default/a @{version} by watchet (Update)")
     );
     let long = "x".repeat(200);
     let apply = Patch::Apply {
@@ -287,7 +287,10 @@ async fn wide_line_has_the_field_manager_and_the_version() {
     };
     objects.patch("a", &apply).await.unwrap();
     let line = tail.line().await;
-    assert!(line.contains(" by tests  data: (none) -> "), "{line}");
+    assert!(
+        line.contains(" by tests (Apply)  data: (none) -> "),
+        "{line}"
+    );
     assert!(line.contains(&long), "{line}");
     tail.interrupt().await;
     server.stop().await;

@@ -12,7 +12,6 @@ mod diff;
 mod error;
 mod history;
 mod kubeconfig;
-mod managers;
 mod moment;
 mod output;
 mod output_format;

@@ -13,10 +13,12 @@ mod args;
 mod connection;
 mod difference;
 mod line;
+mod managers;
 mod output;
 mod run;
 
 pub use difference::{FieldChange, between};
 pub use line::{escaped, text_of};
+pub use managers::author;
 pub use output::colours;
 pub use run::{command, main};

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::args::Form;
 use super::difference::{self, FieldChange};
+use super::managers::author;
 use watchet_client::{Deleted, DynamicObject, Notification, key_of};
 
 /// The maximum number of changed fields on a short line, and of characters of a value.
@@ -36,8 +37,9 @@ struct Change<'a> {
     changes: Vec<FieldChange>,
     /// Whether the change was not observed (the final state is unknown).
     missed: bool,
-    /// The object before the change.
-    before: Option<&'a DynamicObject>,
+    /// The field manager that made the change, if it is known and shown: the managed fields of a deleted object are those of
+    /// earlier writes.
+    author: Option<String>,
 }
 
 impl Lines {
@@ -62,7 +64,10 @@ impl Lines {
                 object,
                 changes: Vec::new(),
                 missed: false,
-                before: None,
+                author: match self.form {
+                    Form::Wide => author(None, &serde_json::to_value(&**object)?, &[]),
+                    Form::Short | Form::Json => None,
+                },
             },
             Notification::Updated { old, new } => {
                 if old.metadata.resource_version == new.metadata.resource_version {
@@ -70,14 +75,18 @@ impl Lines {
                 }
                 let (before, after) =
                     (serde_json::to_value(&**old)?, serde_json::to_value(&**new)?);
+                let changes = difference::between(&before, &after);
                 Change {
                     event_type: "MODIFIED",
                     sign: '~',
                     colour: "33",
                     object: new,
-                    changes: difference::between(&before, &after),
+                    author: match self.form {
+                        Form::Wide => author(Some(&before), &after, &changes),
+                        Form::Short | Form::Json => None,
+                    },
+                    changes,
                     missed: false,
-                    before: Some(old),
                 }
             }
             Notification::Deleted(deleted) => Change {
@@ -87,7 +96,7 @@ impl Lines {
                 object: deleted.object(),
                 changes: Vec::new(),
                 missed: matches!(deleted, Deleted::Unknown(_)),
-                before: None,
+                author: None,
             },
         };
         match self.form {
@@ -139,8 +148,8 @@ impl Lines {
             let version = change.object.metadata.resource_version.as_deref();
             write!(line, " @{}", escaped(version.unwrap_or("?")))
                 .expect("writing to a String cannot fail");
-            if let Some(manager) = last_manager(change) {
-                write!(line, " by {}", escaped(manager)).expect("writing to a String cannot fail");
+            if let Some(author) = &change.author {
+                write!(line, " by {}", escaped(author)).expect("writing to a String cannot fail");
             }
         }
         let shown = if wide { usize::MAX } else { FIELDS_MAX };
@@ -170,20 +179,6 @@ impl Lines {
             false => text.to_owned(),
         }
     }
-}
-
-/// Returns the field manager of the last write. The times of managedFields are whole seconds, so an
-/// entry that the previous object did not have takes precedence.
-fn last_manager<'a>(change: &Change<'a>) -> Option<&'a str> {
-    let managed = change.object.metadata.managed_fields.as_ref()?;
-    let before = change
-        .before
-        .and_then(|before| before.metadata.managed_fields.as_ref());
-    let is_new = |entry| before.is_some_and(|before| !before.contains(entry));
-    let last = managed
-        .iter()
-        .max_by_key(|entry| (is_new(entry), entry.time.as_ref().map(|time| time.0)))?;
-    last.manager.as_deref()
 }
 
 /// Returns the text of a value on a line: at most 60 characters of it, unless `whole`.
@@ -231,8 +226,8 @@ mod tests {
         let object = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {
             "name": "web", "namespace": "n", "resourceVersion": version.to_string(),
             "managedFields": [
-                {"manager": "first", "time": "2026-01-01T00:00:00Z"},
-                {"manager": "last", "time": "2026-01-02T00:00:00Z"}],
+                {"manager": "first", "operation": "Update", "time": "2026-01-01T00:00:00Z"},
+                {"manager": "last", "operation": "Update", "time": format!("2026-01-02T00:00:{version:02}Z")}],
         }});
         Arc::new(serde_json::from_value(object).unwrap())
     }
@@ -273,7 +268,7 @@ mod tests {
         check(
             Form::Wide,
             &notification,
-            "05:06:07 ~ n/web @2 by last  spec.a: 1 -> 2",
+            "05:06:07 ~ n/web @2 by last (Update)  spec.a: 1 -> 2",
         );
         let notification = updated(json!({}), json!({}));
         check(
@@ -293,6 +288,8 @@ mod tests {
         );
         let deleted = Notification::Deleted(Deleted::Observed(object(1, json!({}))));
         check(Form::Short, &deleted, "05:06:07 - n/web");
+        // It was shown as deleted by the manager of the last write.
+        check(Form::Wide, &deleted, "05:06:07 - n/web @1");
         let missed = Deleted::Unknown(DeletedFinalStateUnknown {
             key: ObjectKey::new(Some("n"), "web"),
             object: object(1, json!({})),

@@ -5,10 +5,10 @@
 
 use serde_json::Value;
 
-use watchet_tail::FieldChange;
+use super::difference::FieldChange;
 
 /// Returns the manager of a change and its operation; `None` if the managed fields do not determine it.
-pub(crate) fn author(old: Option<&Value>, new: &Value, changes: &[FieldChange]) -> Option<String> {
+pub fn author(old: Option<&Value>, new: &Value, changes: &[FieldChange]) -> Option<String> {
     let after = entries(new);
     let before = old.map_or(&[][..], entries);
     let same = |entry: &&Value| {
@@ -99,7 +99,7 @@ mod tests {
 
     fn check(old: Option<&Value>, new: &Value, expected: Option<&str>) {
         let empty = json!({});
-        let changes = watchet_tail::between(old.unwrap_or(&empty), new);
+        let changes = crate::between(old.unwrap_or(&empty), new);
         assert_eq!(author(old, new, &changes).as_deref(), expected);
     }
 

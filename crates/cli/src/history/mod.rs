@@ -11,14 +11,13 @@ use serde_json::{Value, json};
 use super::args::{NamespaceArgs, ServerArgs, named};
 use super::at::{Selection, items, list};
 use super::error::CliError;
-use super::managers::author;
 use super::output::{self, Paint};
 use super::redact::redact;
 use super::revisions;
 use crate::output_format::OutputFormat;
 use entry::{Entry, Version};
 use watchet_client::{ApiResource, RestClient};
-use watchet_tail::between;
+use watchet_tail::{author, between};
 
 /// The arguments.
 #[derive(Debug, Clone, Args)]
