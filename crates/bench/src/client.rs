@@ -23,6 +23,7 @@ use tokio_rustls::TlsConnector;
 use super::args::Protocol;
 use super::encoding::{Content, Encoding};
 use super::target::Target;
+use watchet_client::connection_error_message;
 use watchet_tasks::Tasks;
 
 /// The time limit for a connection or a response, equal to kube-apiserver's request timeout.
@@ -39,7 +40,7 @@ const CONNECTION_WINDOW: u32 = 1 << 30;
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
-    #[error("cannot connect to {authority}: {source}")]
+    #[error("cannot connect to {authority}: {}", connection_error_message(source))]
     Connect {
         authority: String,
         source: io::Error,

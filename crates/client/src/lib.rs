@@ -60,7 +60,7 @@ pub use rest::{
     ApiResource, ByteStream, ClientCertificate, Dialer, Discovery, ExecPlugin, Impersonate,
     InvalidRestConfig, Kubeconfig, KubeconfigError, ListParams, ObjectList, ObjectScope, Patch,
     Pem, ResourceClient, RestClient, RestConfig, RestConfigError, RestError, Token,
-    UnknownResource, retry_review,
+    UnknownResource, connection_error_message, retry_review,
 };
 pub use shared::{
     AlreadyStarted, HandlerMetrics, HandlerRegistration, InformerStopped, InformerSynced,

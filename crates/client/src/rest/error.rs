@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, Method, StatusCode, header};
 use hyper_util::client::legacy;
 
+use super::tls_error;
 use watchet_api::Status;
 
 /// How much of an unexpected body an error message contains.
@@ -200,6 +201,15 @@ fn causes(error: &dyn std::error::Error) -> String {
     let mut messages: Vec<String> = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {
+        if let Some(text) = tls_error::plain_words(cause) {
+            messages.push(text);
+            break;
+        }
+        if cause.downcast_ref().is_some_and(hyper::Error::is_parse) {
+            messages
+                .push("the response is not HTTP: should the URL begin with https://?".to_owned());
+            break;
+        }
         // The peer has closed the connection; rustls' message would be a page of its manual.
         let io = cause.downcast_ref::<std::io::Error>();
         let text = cause.to_string();

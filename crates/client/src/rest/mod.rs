@@ -24,6 +24,7 @@ mod pem;
 mod resource_client;
 mod review_retry;
 mod tls;
+mod tls_error;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,7 @@ pub(crate) use path::Path;
 pub use pem::{ClientCertificate, Pem};
 pub use resource_client::{ListParams, ObjectList, Patch, ResourceClient};
 pub use review_retry::retry_review;
+pub use tls_error::connection_error_message;
 
 use connect::{Pools, StreamPermit};
 use credentials::{Credentials, UsedCredentials};
