@@ -64,7 +64,7 @@ struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     lease_duration: u64,
 
-    /// Address to serve metrics on, e.g. 127.0.0.1:8080 [default: metrics are not served]
+    /// Address to serve metrics on, e.g. 127.0.0.1:9095 [default: metrics are not served]
     #[arg(long, value_name = "ADDRESS")]
     metrics_address: Option<SocketAddr>,
 }

@@ -54,7 +54,7 @@ mod tests {
             storage: "memory, which ends with the process".into(),
             kubeconfig: "/home/jane's/w x/kubeconfig".into(),
             secure: "127.0.0.1:6443".parse().unwrap(),
-            insecure: Some("127.0.0.1:8080".parse().unwrap()),
+            insecure: Some("127.0.0.1:6080".parse().unwrap()),
         };
         let mut out = Vec::new();
         announce(
@@ -67,7 +67,7 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "Keeping objects in memory, which ends with the process\n\
              Serving https://127.0.0.1:6443\n\
-             Serving http://127.0.0.1:8080 without authentication\n\
+             Serving http://127.0.0.1:6080 without authentication\n\
              Wrote an admin credential to /home/jane's/w x/kubeconfig\n\
              Console: https://127.0.0.1:6443/console/#login=c (valid once, for 15 minutes)\n\
              watchet is ready. You can now use it with:\n\n\
