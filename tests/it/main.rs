@@ -36,6 +36,7 @@ mod kubectl_rights;
 mod kubectl_verbs;
 mod kubelet;
 mod limits;
+mod log_level;
 mod metrics;
 mod nesting;
 mod nodes;

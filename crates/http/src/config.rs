@@ -13,6 +13,7 @@ use watchet_registry::WRITE_DEADLINE;
 use watchet_tasks::Tasks;
 
 use crate::health_check::HealthCheck;
+use crate::log_level::LogLevel;
 use crate::response::response_tracker::ResponseTracker;
 
 /// The default limit of the cache of encoded objects: some 100,000 pods.
@@ -55,6 +56,8 @@ pub struct HttpConfig {
     pub memory: Arc<ServerMemory>,
     /// The responses in progress of lists and watches.
     pub responses: Arc<ResponseTracker>,
+    /// The log level, served at `/debug/flags/log-level`; `None` if it cannot be changed.
+    pub log_level: Option<Arc<dyn LogLevel>>,
     /// The commit of the build, served at `/version`; empty if it is unknown.
     pub git_commit: &'static str,
 }
@@ -78,6 +81,7 @@ impl HttpConfig {
             encoding_cache: EncodingCache::new(ENCODING_CACHE_BYTES),
             memory: Arc::default(),
             responses: Arc::default(),
+            log_level: None,
             git_commit: "",
         }
     }

@@ -22,10 +22,11 @@ use tokio_util::sync::CancellationToken;
 use crate::audit;
 use crate::authorization::authorize;
 use crate::endpoints::health::{self, Endpoint};
-use crate::endpoints::{backup, console_link, metrics, route};
+use crate::endpoints::{backup, console_link, log_level, metrics, route};
 use crate::error::HttpError;
 use crate::in_flight::{self, Flow, InFlightPermit};
 use crate::request::accept::{accept_header, is_pretty, status_media};
+use crate::request::received_request::ReceivedRequest;
 use crate::request::request_body::RequestBody;
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 use crate::request_audit::RequestAudit;
@@ -189,13 +190,21 @@ async fn dispatch(
             if segments == console_link::PATH {
                 return console_link::create(state, parts);
             }
-            let response = route::document(state, parts, &segments);
             let classification = parts.extensions.get::<Classification>().cloned();
             let flow = classification.map(|classification| Flow {
                 classification,
                 work: Work::SINGLE,
             });
-            run_read(state, flow, state.config.request_timeout, response).await
+            let limit = state.config.request_timeout;
+            if log_level::is_path(&segments) {
+                let user = parts.extensions.get::<Arc<UserInfo>>();
+                let user = user.map_or("", |user| user.name.as_str());
+                let audited = parts.extensions.get::<ReceivedRequest>().cloned();
+                let body = RequestBody::new(body, None, user, 0, audited, flow, limit);
+                return log_level::serve(state, parts, &body).await;
+            }
+            let response = route::document(state, parts, &segments);
+            run_read(state, flow, limit, response).await
         }
         RequestInfo::Resource(request) => {
             let call = Call::new(state, parts, request.clone(), warnings.clone())?;

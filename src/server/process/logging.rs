@@ -1,33 +1,93 @@
 //! Sets up logging to stderr. Log lines contain text of clients and webhooks, so control characters are escaped in
 //! whatever is written: such a text can neither add a line nor send a sequence to a terminal.
 
+use std::fmt;
 use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::server::config::server_config::{LogConfig, LogFormat};
+use crate::http::LogLevel;
+use crate::server::config::server_config::{LOG_LEVELS, LogConfig, LogFormat, log_filter};
+
+/// The level of the logger that [`init`] has installed: a process has one logger.
+static LEVEL: OnceLock<Arc<ReloadableLevel>> = OnceLock::new();
 
 /// Installs the logger. A second call does nothing, so that an embedding program can use its own.
 pub(in crate::server) fn init(config: &LogConfig) {
-    if let Err(error) = subscriber(config, io::stderr).try_init() {
-        tracing::debug!(%error, "logging is already set up");
+    let (subscriber, level) = subscriber(config, io::stderr);
+    match subscriber.try_init() {
+        // It is empty, because only one logger can be installed.
+        Ok(()) => drop(LEVEL.set(Arc::new(level))),
+        Err(error) => tracing::debug!(%error, "logging is already set up"),
     }
 }
 
-/// Returns the logger that writes to what `output` returns.
+/// Returns the level of the logger; `None` if it is that of an embedding program.
+pub(in crate::server) fn level() -> Option<Arc<dyn LogLevel>> {
+    let level = Arc::clone(LEVEL.get()?);
+    Some(level)
+}
+
+/// The log level, which can be changed while the process runs.
+struct ReloadableLevel {
+    /// As it was set.
+    text: Mutex<String>,
+    set_filter: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
+}
+
+impl fmt::Debug for ReloadableLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReloadableLevel").field(&self.text).finish()
+    }
+}
+
+impl LogLevel for ReloadableLevel {
+    fn get(&self) -> String {
+        self.text.lock().clone()
+    }
+
+    fn set(&self, level: &str) -> Result<(), String> {
+        let filter = log_filter(level).ok_or(LOG_LEVELS)?;
+        let mut text = self.text.lock();
+        (self.set_filter)(EnvFilter::new(filter)).map_err(|error| error.to_string())?;
+        let before = std::mem::replace(&mut *text, level.to_owned());
+        drop(text);
+        tracing::info!(before, level, "log level changed");
+        Ok(())
+    }
+}
+
+/// Returns the logger that writes to what `output` returns, and its level.
 fn subscriber<W: Write + 'static>(
     config: &LogConfig,
     output: impl Fn() -> W + Send + Sync + 'static,
-) -> Box<dyn tracing::Subscriber + Send + Sync> {
+) -> (Box<dyn tracing::Subscriber + Send + Sync>, ReloadableLevel) {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&config.filter))
         .with_writer(move || EscapingWriter(output()))
         // Colors are control characters.
         .with_ansi(false);
+    let level = |set_filter| ReloadableLevel {
+        text: Mutex::new(config.level.clone()),
+        set_filter,
+    };
     match config.format {
-        LogFormat::Text => Box::new(lines.finish()),
-        LogFormat::Json => Box::new(lines.json().flatten_event(true).finish()),
+        LogFormat::Text => {
+            let lines = lines.with_filter_reloading();
+            let handle = lines.reload_handle();
+            let level = level(Box::new(move |filter| handle.reload(filter)));
+            (Box::new(lines.finish()), level)
+        }
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_filter_reloading();
+            let handle = lines.reload_handle();
+            let level = level(Box::new(move |filter| handle.reload(filter)));
+            (Box::new(lines.finish()), level)
+        }
     }
 }
 
@@ -89,6 +149,43 @@ mod tests {
         }
     }
 
+    fn config(format: LogFormat) -> LogConfig {
+        LogConfig {
+            level: "info".to_owned(),
+            filter: log_filter("info").unwrap(),
+            format,
+        }
+    }
+
+    #[test]
+    fn the_level_changes_while_the_logger_is_used() {
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let written = Written::default();
+            let output = written.clone();
+            let (subscriber, level) = subscriber(&config(format), move || output.clone());
+            let lines = |part: &str| {
+                let text = String::from_utf8(written.0.lock().clone()).unwrap();
+                text.matches(part).count()
+            };
+            tracing::subscriber::with_default(subscriber, || {
+                let log = || tracing::debug!("fine");
+                log();
+                assert_eq!(lines("fine"), 0);
+                for (debug, number_of_lines) in [("debug", 1), ("4", 2), ("watchet=debug", 3)] {
+                    level.set(debug).unwrap();
+                    assert_eq!(level.get(), debug);
+                    log();
+                    level.set("info").unwrap();
+                    log();
+                    assert_eq!(lines("fine"), number_of_lines, "{debug}");
+                }
+                assert_eq!(level.set("loud"), Err(LOG_LEVELS.to_owned()));
+                assert_eq!(level.get(), "info");
+                assert_eq!(lines("log level changed"), 6);
+            });
+        }
+    }
+
     /// The error text of a webhook began a line of its own, and colored it.
     #[test]
     fn control_characters_of_others_are_escaped() {
@@ -96,11 +193,8 @@ mod tests {
         for format in [LogFormat::Text, LogFormat::Json] {
             let written = Written::default();
             let output = written.clone();
-            let config = LogConfig {
-                filter: "info".to_owned(),
-                format,
-            };
-            tracing::subscriber::with_default(subscriber(&config, move || output.clone()), || {
+            let (subscriber, _) = subscriber(&config(format), move || output.clone());
+            tracing::subscriber::with_default(subscriber, || {
                 tracing::warn!(error = %hostile, quoted = ?hostile, "{hostile}");
             });
             let text = String::from_utf8(written.0.lock().clone()).unwrap();

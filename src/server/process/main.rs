@@ -32,7 +32,7 @@ use crate::tasks::{DrainTimeout, TaskFailed};
 use crate::{bench, cli as commands, http, tail};
 
 /// The log of `watchet store`: its output says what it did.
-const STORE_LOG_FILTER: &str = "warn";
+const STORE_LOG_LEVEL: &str = "warn";
 
 /// The optional features, and whether this build has them.
 const FEATURES: [(&str, bool); 3] = [
@@ -199,7 +199,8 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
         }
         Invocation::Store(matches) => {
             logging::init(&LogConfig {
-                filter: STORE_LOG_FILTER.to_owned(),
+                level: STORE_LOG_LEVEL.to_owned(),
+                filter: STORE_LOG_LEVEL.to_owned(),
                 format: LogFormat::Text,
             });
             return block_on(async { Ok(store_commands::run(&matches).await?) });

@@ -20,6 +20,7 @@ use crate::server::process::encryption;
 use crate::server::process::files::DataDir;
 use crate::server::process::flow_control;
 use crate::server::process::git_commit::GIT_COMMIT;
+use crate::server::process::logging;
 use crate::server::process::pki::ADMIN_USER;
 use crate::server::process::quotas::BuiltinQuotas;
 use crate::server::process::reload;
@@ -160,6 +161,7 @@ impl Server {
             flow_control,
             auditor: self.auditor.clone(),
             memory: Arc::clone(&self.memory.server_memory),
+            log_level: logging::level(),
             git_commit: GIT_COMMIT,
             ..HttpConfig::new(Arc::clone(&self.tokens), self.metrics)
         });

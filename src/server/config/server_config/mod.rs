@@ -102,7 +102,9 @@ pub(in crate::server) struct Listen {
 /// The log settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) struct LogConfig {
-    /// A filter of `tracing_subscriber`.
+    /// The level as it was given: `--log-level`.
+    pub level: String,
+    /// The filter of `tracing_subscriber` for it.
     pub filter: String,
     /// `--log-format`
     pub format: LogFormat,
@@ -295,24 +297,28 @@ fn controllers(flags: &Flags) -> Result<controllers::Selection, ConfigError> {
 
 fn log(flags: &Flags) -> Result<LogConfig, ConfigError> {
     let setting = flags.log_level.clone();
-    let filter = log_filter(&setting.text).ok_or_else(|| {
-        setting.error(
-            "must be error, warn, info, debug, trace, a number, or a filter such as \
-             info,watchet_cacher=debug",
-        )
-    })?;
+    let filter = log_filter(&setting.text).ok_or_else(|| setting.error(LOG_LEVELS))?;
+    let level = setting.text;
     let setting = flags.log_format.clone();
     let format = match setting.text.as_str() {
         "text" => LogFormat::Text,
         "json" => LogFormat::Json,
         _ => return Err(setting.error("must be text or json")),
     };
-    Ok(LogConfig { filter, format })
+    Ok(LogConfig {
+        level,
+        filter,
+        format,
+    })
 }
+
+/// What `--log-level` accepts, for errors.
+pub(in crate::server) const LOG_LEVELS: &str = "must be error, warn, info, debug, trace, a number, or a filter such as \
+                                                info,watchet_cacher=debug";
 
 /// Returns the log filter. A level alone applies to this crate; libraries need an explicit filter. The warnings of the
 /// HTTP/2 library are about clients that break the protocol, as often as they like.
-fn log_filter(text: &str) -> Option<String> {
+pub(in crate::server) fn log_filter(text: &str) -> Option<String> {
     // Upstream's verbosity: 0 to 3 for operators, 4 and 5 for debugging, above that for tracing.
     let level = match text.parse::<u32>() {
         Ok(0..=3) => "info",

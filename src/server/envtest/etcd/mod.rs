@@ -179,6 +179,7 @@ fn log(level: Option<&str>) -> Result<LogConfig, ConfigError> {
         }
     };
     Ok(LogConfig {
+        level: filter.to_owned(),
         filter: filter.to_owned(),
         format: LogFormat::Text,
     })
