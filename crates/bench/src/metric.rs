@@ -40,6 +40,8 @@ pub(super) enum Unit {
     Microseconds,
     Milliseconds,
     Bytes,
+    /// An amount of data in bytes, shown in MB.
+    Volume,
     /// Memory in bytes, shown in MiB.
     Memory,
     Kibibytes,
@@ -132,7 +134,7 @@ const METRICS: &[Metric] = &[
     work("operations", "Requests", Unit::Count),
     work("changes", "Changes", Unit::Count),
     work("pages", "Pages", Unit::Count),
-    work("bytes", "Bytes of bodies", Unit::Bytes),
+    work("bytes", "Size of all bodies", Unit::Volume),
     work("elapsed_ms", "Elapsed time", Unit::Milliseconds),
     work("watches_resumed", "Watches resumed", Unit::Count),
     work("objects_existed", "Objects that existed", Unit::Count),
@@ -274,6 +276,7 @@ impl Unit {
             Self::Microseconds => (1.0, "µs"),
             Self::Milliseconds => (1.0, "ms"),
             Self::Bytes => (1.0, "bytes"),
+            Self::Volume => (1e6, "MB"),
             Self::Memory => (1_048_576.0, "MiB"),
             Self::Kibibytes => (1.0, "KiB"),
             Self::Part => (0.01, "%"),
@@ -370,6 +373,7 @@ mod tests {
         for (key, value, expected) in [
             ("events_lost", Value::Count(50_000), "50,000"),
             ("rss_bytes_peak", Value::Count(3 << 20), "3 MiB"),
+            ("bytes", Value::Count(73_409_550), "73.4 MB"),
             ("generator_busy", Value::Number(0.25), "25 %"),
             ("cpu_us_per_event", Value::Number(14.56), "14.6 µs"),
             ("seed", Value::Count(12345), "12345"),

@@ -115,7 +115,7 @@ async fn reports_of_different_loads_are_not_compared() {
     );
     let output = compare(&[&get, &get]).await;
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("Bytes of bodies"));
+    assert!(text(&output.stdout).contains("Size of all bodies"));
     let later = write("later.json", json!({"format_version": 99}));
     let other = write("other.json", json!({"kind": "Pod"}));
     for (a, b, messages) in [

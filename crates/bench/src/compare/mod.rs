@@ -146,7 +146,7 @@ impl Comparison {
             self.a.name.clone(),
             self.b.name.clone(),
             "ratio".to_owned(),
-            "assessment".to_owned(),
+            "result".to_owned(),
         ];
         let lines: Vec<[String; 5]> = self.rows.iter().map(Row::cells).collect();
         let width = |column: usize| {
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(last("Deliveries", 6), "100 /s 80 /s 0.80 worse");
         assert_eq!(last("Events lost", 3), "0 0 -");
         // Neither more nor fewer bytes are better.
-        assert_eq!(last("Bytes of bodies", 5), "2,000 bytes 2,000 bytes 1.00");
+        assert_eq!(last("Size of all bodies", 5), "0.002 MB 0.002 MB 1.00");
         assert!(
             table.ends_with(
                 "new is better than old in 1 of 7 values and worse in 1; 5 differ by at most 5 %\n"

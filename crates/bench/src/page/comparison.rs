@@ -158,7 +158,7 @@ fn values(comparison: &Comparison) -> String {
     };
     let rows: Vec<_> = comparison.rows.iter().map(row).collect();
     let (a, b) = (&comparison.a.name, &comparison.b.name);
-    table(&["value", a, b, "ratio", "assessment"], &rows)
+    table(&["value", a, b, "ratio", "result"], &rows)
 }
 
 fn what_ran(comparison: &Comparison) -> String {

@@ -38,6 +38,14 @@ impl Source<'_> {
             name => format!("{name}, {what}"),
         }
     }
+
+    /// Returns the title of a table that shows `what` of the report over time.
+    fn table_title(self, what: &str) -> String {
+        match self.name {
+            "" => format!("{what} over time as a table"),
+            name => format!("{what} of {name} over time as a table"),
+        }
+    }
 }
 
 /// Returns the distribution of a latency; `None` if it has no values.
@@ -157,7 +165,7 @@ fn percentile_table(latencies: &[NamedLatency<'_>]) -> String {
         "mean",
         "count",
     ];
-    table(&header, &rows)
+    format!("<div class=\"figures\">\n{}</div>\n", table(&header, &rows))
 }
 
 /// Returns the latencies over time of the reports; `None` if no run was long enough. Of two reports
@@ -169,7 +177,7 @@ pub(super) fn latency_over_time(sources: &[Source<'_>], what: &str) -> Option<St
     let mut tables = String::new();
     for (number, source) in shown.iter().enumerate() {
         lines.extend(timeline_lines(**source, number, sources.len() == 1));
-        let summary = source.line_name("latency over time as a table");
+        let summary = source.table_title("Latency");
         tables += &details(&summary, &timeline_table(intervals(source.report)));
     }
     let values = lines.iter().flat_map(|line| line.points.iter());
@@ -264,7 +272,7 @@ pub(super) fn throughput(sources: &[Source<'_>], what: &'static str) -> Option<S
         lines: lines.clone(),
     };
     let tables = shown.iter().map(|source| {
-        let summary = source.line_name("throughput over time as a table");
+        let summary = source.table_title("Throughput");
         details(&summary, &throughput_table(&source.report.throughput, what))
     });
     (!shown.is_empty()).then(|| chart.html() + &tables.collect::<String>())
