@@ -7,7 +7,7 @@ use super::client::ClientError;
 use super::floor::FloorError;
 use super::objects::conversion::WebhookError;
 use super::process::ProcessError;
-use super::report::UnknownKey;
+use super::report::{ReportFormatError, UnknownKey};
 use super::target::TargetError;
 
 /// Why there is no report, or why it has faults.
@@ -41,6 +41,16 @@ pub(super) enum BenchError {
     Print(io::Error),
     #[error("cannot write the page {path:?}: {source}")]
     Page { path: PathBuf, source: io::Error },
+    #[error("cannot read the report {path:?}: {source}")]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error(
+        "{path:?} is not a report that can be compared: {source}; write one with `watchet bench LOAD \
+         --json > FILE`"
+    )]
+    NoReport {
+        path: PathBuf,
+        source: ReportFormatError,
+    },
     #[error("the run has faults:\n  {}", .0.join("\n  "))]
     Faults(Vec<String>),
 }
@@ -48,7 +58,12 @@ pub(super) enum BenchError {
 impl BenchError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Arguments(_) | Self::Usage(_) | Self::Target(_) | Self::Key(_) => 2,
+            Self::Arguments(_)
+            | Self::Usage(_)
+            | Self::Target(_)
+            | Self::Key(_)
+            | Self::Unreadable { .. }
+            | Self::NoReport { .. } => 2,
             _ => 1,
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The highest value of a histogram; higher latencies count as this.
 const LATENCY_MAX: Duration = Duration::from_secs(600);
@@ -16,7 +16,7 @@ const DIGITS: u8 = 3;
 pub(super) struct Latencies(Histogram<u64>);
 
 /// The summary of a histogram in microseconds; all 0 if it is empty.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Summary {
     pub count: u64,
     pub mean: f64,

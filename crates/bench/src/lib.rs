@@ -1,10 +1,11 @@
-//! `watchet bench`: a load generator for any Kubernetes API server, and its report. It is a client,
+//! `watchet bench`: a load generator for any Kubernetes API server, its report, and the comparison
+//! of two reports. It is a client,
 //! independent of the server's code: it uses `watchet_client` for the kubeconfig.
 //!
 //! # Structure
 //!
 //! ```text
-//! arguments -> Target -> connections, one task each -> counters -> Report -> table or JSON
+//! arguments -> Target -> connections, one task each -> counters -> Report -> table, JSON or page
 //!                                 ▲
 //!              Pace: the schedule of requests (watch and churn only; the other loads send the next
 //!              request when the response arrives)
@@ -18,7 +19,7 @@
 //! The floor is a child process that implements the minimum of HTTP/1.1 for the same load generator
 //! and only writes the same bytes to the same number of sockets.
 
-// In reading order: arguments, target, requests, measurements, loads.
+// In reading order: arguments, target, requests, responses, measurements, report, loads.
 mod args;
 mod target;
 
@@ -33,11 +34,17 @@ mod frames;
 mod items;
 
 mod latency;
+mod latency_timeline;
 mod meter;
-mod page;
 mod process;
 mod progress;
+
+mod compare;
+mod metadata;
+mod metric;
+mod page;
 mod report;
+mod server_info;
 
 mod churn;
 mod error;

@@ -9,8 +9,12 @@ use tokio::time::Instant;
 /// Redraws of the bar per second.
 const DRAWS_PER_SECOND: u8 = 4;
 
-/// The minimum distance of two samples: a plot has at most one point per pixel.
+/// The first distance of two samples.
 const SAMPLE: Duration = Duration::from_millis(100);
+
+/// The maximum number of samples: a plot has at most one point per pixel. The distance doubles when
+/// there are more.
+const SAMPLES_MAX: usize = 600;
 
 /// The progress of a load.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(super) struct Progress {
     begin: Instant,
     /// The amount of work done, by time.
     samples: Vec<(Duration, u64)>,
+    /// The minimum distance of two samples.
+    distance: Duration,
 }
 
 impl Progress {
@@ -41,6 +47,7 @@ impl Progress {
             bar,
             begin: Instant::now(),
             samples: vec![(Duration::ZERO, 0)],
+            distance: SAMPLE,
         }
     }
 
@@ -49,8 +56,17 @@ impl Progress {
         self.bar.set_position(done);
         let now = self.begin.elapsed();
         let last = self.samples.last().map_or(Duration::ZERO, |(at, _)| *at);
-        if now >= last + SAMPLE {
-            self.samples.push((now, done));
+        if now < last + self.distance {
+            return;
+        }
+        self.samples.push((now, done));
+        if self.samples.len() > SAMPLES_MAX {
+            self.distance *= 2;
+            let mut number = 0;
+            self.samples.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
         }
     }
 
@@ -87,5 +103,17 @@ mod tests {
             .map(|(_, rate)| rate.round())
             .collect();
         assert_eq!(rates, [100.0, 100.0, 0.0, 600.0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_loads_have_fewer_samples() {
+        let mut progress = Progress::begin("test", 10_000);
+        for done in 1..=10_000 {
+            tokio::time::advance(SAMPLE).await;
+            progress.set(done);
+        }
+        let rates = progress.end();
+        assert!((SAMPLES_MAX / 2 - 2..SAMPLES_MAX).contains(&rates.len()));
+        assert!(rates.iter().all(|(_, rate)| rate.round() == 10.0));
     }
 }

@@ -14,6 +14,7 @@ use super::args::Encoding;
 use super::client::{self, ClientError, Connection};
 use super::error::BenchError;
 use super::latency::Latencies;
+use super::latency_timeline::LatencyTimeline;
 use super::meter::{Consumption, Meter};
 use super::pace::Pace;
 use super::progress::Progress;
@@ -48,6 +49,7 @@ pub(super) struct Volume {
 #[derive(Debug, Default)]
 struct RequestResults {
     latencies: Latencies,
+    timeline: LatencyTimeline,
     bytes: u64,
     failed: u64,
     first_failure: Option<ClientError>,
@@ -58,6 +60,7 @@ struct RequestResults {
 impl RequestResults {
     fn add(&mut self, other: Self) {
         self.latencies.merge(&other.latencies);
+        self.timeline.merge(other.timeline);
         self.bytes += other.bytes;
         self.failed += other.failed;
         self.first_failure = self.first_failure.take().or(other.first_failure);
@@ -90,6 +93,7 @@ pub(super) async fn run<A: RequestLoad>(
             connection.accepting(volume.accept),
             Arc::clone(&load),
             Arc::clone(&pace),
+            begin,
         );
         workers.push(tasks.spawn("requests", driver.run(work)));
     }
@@ -114,15 +118,18 @@ async fn work<A: RequestLoad>(
     mut connection: Connection,
     load: Arc<A>,
     pace: Arc<Pace>,
+    run_begin: Instant,
 ) -> RequestResults {
     let mut done = RequestResults::default();
     while let Some(turn) = pace.turn().await {
         let begin = Instant::now();
         let result = load.send(&mut connection, turn.number).await;
-        done.ended = Some(Instant::now());
+        let end = Instant::now();
+        done.ended = Some(end);
         match result {
             Ok(bytes) => {
-                done.latencies.record(begin.elapsed());
+                done.latencies.record(end - begin);
+                done.timeline.record(end - run_begin, end - begin);
                 done.bytes += bytes;
             }
             Err(error) => {
@@ -157,6 +164,7 @@ fn add_results(
     report.number("requests_per_s", answered as f64 / seconds);
     report.number("megabytes_per_s", megabytes / seconds);
     report.latency("latency_us", &done.latencies);
+    report.timeline("latency_us", &done.timeline);
     report.consumption(consumption);
     if let Some(server) = &consumption.server {
         let cpu_ms = server.cpu.as_secs_f64() * 1e3;

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write as _};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -12,16 +13,19 @@ use clap::{ArgMatches, Command, FromArgMatches as _, Subcommand as _};
 use tokio::runtime::Runtime;
 
 use super::args::{
-    FloorLoad, FloorReportArgs, ListArgs, Load, ReportArgs, Resource, ResponseArgs, SweepArgs,
-    TargetArgs, WatchArgs,
+    CompareArgs, FloorLoad, FloorReportArgs, ListArgs, Load, ReportArgs, Resource, ResponseArgs,
+    SweepArgs, TargetArgs, WatchArgs,
 };
 use super::error::BenchError;
 use super::floor::{self, Floor};
+use super::metadata::Metadata;
+use super::metric;
 use super::objects::conversion::Webhook;
 use super::objects::definitions;
 use super::report::Report;
+use super::server_info::ServerInfo;
 use super::target::{Target, TargetError};
-use super::{churn, fill, page, read, storm, sweep, watch, write};
+use super::{churn, compare, fill, page, read, storm, sweep, watch, write};
 
 /// Returns the command line of `bench`.
 pub fn command() -> Command {
@@ -38,6 +42,8 @@ pub fn command() -> Command {
              watchet bench watch --watchers 1000 --events 500 --pid PID\n  \
              watchet bench storm pods --clients 20 --accept protobuf --pid PID\n  \
              watchet bench churn --seconds 30 --pid PID\n  \
+             watchet bench watch --pid PID --json --html page.html > new.json\n  \
+             watchet bench compare old.json new.json --html comparison.html\n  \
              watchet bench floor watch --watchers 1000 --events 500",
         )
         .subcommand_required(true)
@@ -57,7 +63,8 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
 
 fn run(matches: &ArgMatches) -> Result<(), BenchError> {
     let load = Load::from_arg_matches(matches)?;
-    let (report, how) = match load {
+    let metadata = Metadata::now(&command(), matches);
+    let (mut report, how) = match load {
         Load::Fill(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
             let resource = args.objects.resource;
@@ -118,9 +125,11 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
         }
         Load::Churn(args) => {
             let (how, target) = (args.report.clone(), open(&args.target)?);
-            (in_runtime(&how, churn::run(args, &target))?, how)
+            let load = churn::run(args, &target);
+            (in_runtime(&how, Some(&target), load)?, how)
         }
         Load::Sweep(args) => return sweep(args),
+        Load::Compare(args) => return compare_reports(&args),
         Load::Floor(FloorLoad::Serve(args)) => return Ok(floor::serve(&args)?),
         Load::Floor(FloorLoad::Watch(args)) => {
             let floor = Floor::start(0, 0)?;
@@ -131,7 +140,8 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
                 load: args.load,
                 responses: ResponseArgs::default(),
             };
-            (in_runtime(&report, watch::run(args, &target))?, report)
+            let load = watch::run(args, &target);
+            (in_runtime(&report, None, load)?, report)
         }
         Load::Floor(FloorLoad::List(args)) => {
             let floor = Floor::start(args.serve.count, args.serve.size)?;
@@ -142,9 +152,11 @@ fn run(matches: &ArgMatches) -> Result<(), BenchError> {
                 query: floor::list_query(args.requests, args.connections),
                 responses: ResponseArgs::default(),
             };
-            (in_runtime(&report, read::list(args, &target))?, report)
+            let load = read::list(args, &target);
+            (in_runtime(&report, None, load)?, report)
         }
     };
+    report.metadata = Some(metadata);
     print(&report, &how)
 }
 
@@ -185,9 +197,9 @@ fn on_resource(
     load: impl Future<Output = Result<Report, BenchError>>,
 ) -> Result<Report, BenchError> {
     if !resource.is_custom() {
-        return in_runtime(how, load);
+        return in_runtime(how, Some(target), load);
     }
-    in_runtime(how, async {
+    in_runtime(how, Some(target), async {
         let webhook = Webhook::start().await?;
         definitions::install(resource, &webhook, target).await?;
         let before = webhook.converted();
@@ -199,11 +211,21 @@ fn on_resource(
     })
 }
 
+/// Runs a load. Afterwards, so that nothing is measured, requests the description of a target, if
+/// the report shows it; the floor has none.
 fn in_runtime(
     how: &ReportArgs,
+    target: Option<&Arc<Target>>,
     load: impl Future<Output = Result<Report, BenchError>>,
 ) -> Result<Report, BenchError> {
-    runtime(how.generator.threads)?.block_on(load)
+    let is_shown = how.json || how.html.is_some();
+    runtime(how.generator.threads)?.block_on(async {
+        let mut report = load.await?;
+        if let Some(target) = target.filter(|_| is_shown) {
+            report.server = Some(ServerInfo::request(target).await);
+        }
+        Ok(report)
+    })
 }
 
 fn runtime(threads: Option<NonZeroUsize>) -> Result<Runtime, BenchError> {
@@ -227,9 +249,33 @@ fn sweep(args: SweepArgs) -> Result<(), BenchError> {
     }
 }
 
+fn compare_reports(args: &CompareArgs) -> Result<(), BenchError> {
+    let comparison = compare::read(args)?;
+    for warning in comparison.warnings() {
+        // If stderr is closed, the comparison is still printed.
+        let _written = writeln!(io::stderr(), "watchet bench: warning: {warning}");
+    }
+    if let Some(path) = &args.html {
+        write_page(path, &page::render_comparison(&comparison))?;
+    }
+    print_text(&comparison.table())
+}
+
+fn write_page(path: &Path, page: &str) -> Result<(), BenchError> {
+    std::fs::write(path, page).map_err(|source| BenchError::Page {
+        path: path.to_owned(),
+        source,
+    })
+}
+
 fn print(report: &Report, how: &ReportArgs) -> Result<(), BenchError> {
+    debug_assert!(
+        report.rows().all(|(key, _)| metric::find(key).is_some()),
+        "metric.rs does not describe a row of {:?}",
+        report.load()
+    );
     let text = if how.json {
-        serde_json::to_string_pretty(report).expect("all keys are strings") + "\n"
+        report.json()
     } else if how.print.is_empty() {
         report.table()
     } else {
@@ -237,11 +283,7 @@ fn print(report: &Report, how: &ReportArgs) -> Result<(), BenchError> {
         values.collect::<Result<Vec<_>, _>>()?.join(" ") + "\n"
     };
     if let Some(path) = &how.html {
-        let written = std::fs::write(path, page::render(report));
-        written.map_err(|source| BenchError::Page {
-            path: path.clone(),
-            source,
-        })?;
+        write_page(path, &page::render(report))?;
     }
     print_text(&text)?;
     match report.faults.is_empty() {

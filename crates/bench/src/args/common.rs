@@ -52,13 +52,13 @@ pub(crate) struct ReportArgs {
     pub pid: Option<u32>,
     #[command(flatten)]
     pub generator: GeneratorArgs,
-    /// Print the report as JSON
+    /// Print the report as JSON, which `bench compare` reads
     #[arg(long)]
     pub json: bool,
     /// Print only this value of the report, e.g. latency_us_last.p99 (may be repeated)
     #[arg(long, value_name = "KEY", conflicts_with = "json")]
     pub print: Vec<String>,
-    /// Also write a page with plots of latencies and throughput
+    /// Also write a page with the result and plots, for a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

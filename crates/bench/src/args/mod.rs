@@ -1,6 +1,7 @@
 //! The command line of `watchet bench`. Combinations of values are validated where they are used.
 
 mod common;
+mod compare;
 mod fill;
 mod sweep;
 mod write;
@@ -13,6 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::churn::mix::Mix;
 pub(super) use super::encoding::Encoding;
 pub(super) use common::{GeneratorArgs, Protocol, ReportArgs, Resource, ResponseArgs, TargetArgs};
+pub(super) use compare::CompareArgs;
 pub(super) use fill::{ClearArgs, FillArgs, ObjectArgs};
 pub(super) use sweep::{SweepArgs, TableForm};
 pub(super) use write::{WriteArgs, WriteLoadArgs, WriteVerb};
@@ -55,6 +57,11 @@ pub(super) enum Load {
     /// With --against, also that of a second server, row by row in turn; the rows with the lowest
     /// ratio come first. Creates objects in namespaces named bench-... on both servers.
     Sweep(SweepArgs),
+    /// Compare two reports of the same load, of two servers or two commits
+    ///
+    /// Prints each value of both, their ratio, and whether the second one is better. A difference in
+    /// the parameters or the machines is a warning.
+    Compare(CompareArgs),
     /// Measure the minimum cost of such a load: a bare write loop over plain HTTP/1.1
     ///
     /// Starts a separate process that only writes the same bytes to the same number of sockets, and
@@ -335,7 +342,7 @@ pub(super) struct FloorReportArgs {
     /// Print only this value of the report, e.g. latency_us_last.p99 (may be repeated)
     #[arg(long, value_name = "KEY", conflicts_with = "json")]
     pub print: Vec<String>,
-    /// Also write a page with plots of latencies and throughput
+    /// Also write a page with the result and plots, for a browser
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

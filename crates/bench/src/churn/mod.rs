@@ -137,6 +137,7 @@ async fn measure(
         accept: plan.accept,
         mix: load.mix.clone(),
         pace: Pace::start(load.operations.map_or(u32::MAX, u32::from), load.rate),
+        begin,
         deadline: load
             .operations
             .is_none()
@@ -286,6 +287,7 @@ fn build_report(load: &ChurnLoadArgs, plan: &Plan, seed: u64, outcome: &Outcome)
         report.latency(verb.latency_row(), &log.latencies(verb).total());
     }
     report.latency("latency_us_watch", &log.to_each.total());
+    report.timeline("latency_us", &worked.timeline);
     report.throughput = outcome.throughput.clone();
     if let Some(consumption) = &outcome.consumption {
         report.consumption(consumption);

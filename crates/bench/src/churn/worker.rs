@@ -15,6 +15,7 @@ use super::write_log::{WriteId, WriteLog};
 use crate::args::{Encoding, Resource};
 use crate::client::{ClientError, Connection};
 use crate::decode::{Malformed, Object};
+use crate::latency_timeline::LatencyTimeline;
 use crate::mark::{MARK, Mark};
 use crate::objects::{self, Spec, collection};
 use crate::pace::Pace;
@@ -29,17 +30,21 @@ pub(super) struct Work {
     pub accept: Encoding,
     pub mix: Mix,
     pub pace: Pace,
+    /// The start of the run.
+    pub begin: Instant,
     pub deadline: Option<Instant>,
     pub log: Arc<WriteLog>,
 }
 
-/// The counts of a worker, or of all, other than latencies.
+/// The counts of a worker, or of all, other than the latencies by verb.
 #[derive(Debug, Default)]
 pub(super) struct WorkerResult {
     pub failed: u64,
     pub first_failure: Option<ClientError>,
     /// Consistent reads that did not return the worker's last write.
     pub stale: u64,
+    /// The latencies of all requests by the time of the run.
+    pub timeline: LatencyTimeline,
 }
 
 impl WorkerResult {
@@ -47,6 +52,7 @@ impl WorkerResult {
         self.failed += other.failed;
         self.first_failure = self.first_failure.take().or(other.first_failure);
         self.stale += other.stale;
+        self.timeline.merge(other.timeline);
     }
 }
 
@@ -107,8 +113,10 @@ impl Worker {
             let begin = Instant::now();
             match self.send_request(&mut connection, verb, at).await {
                 Ok(()) => {
+                    let end = Instant::now();
                     let latencies = work.log.latencies(verb);
-                    latencies.with(self.number, |some| some.record(begin.elapsed()));
+                    latencies.with(self.number, |some| some.record(end - begin));
+                    self.worked.timeline.record(end - work.begin, end - begin);
                     work.log.operations.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::latency::{Latencies, SharedLatencies};
+use crate::latency_timeline::LatencyTimeline;
 
 /// The value of a time that is not set.
 const NEVER: u64 = 0;
@@ -43,6 +44,8 @@ pub(super) struct EventLatencies {
     pub write: Latencies,
     /// From the acknowledgement to the last watcher.
     pub last: Latencies,
+    /// The same by the time since the first write.
+    pub last_timeline: LatencyTimeline,
     /// From sending the write to the last watcher.
     pub write_to_last: Latencies,
 }
@@ -111,6 +114,9 @@ impl EventLog {
     /// Returns the latencies of events that were acknowledged and received.
     pub(super) fn latencies(&self) -> EventLatencies {
         let mut latencies = EventLatencies::default();
+        let sent = |times: &Times| times.sent.load(Ordering::Relaxed);
+        let first_sent = self.events.iter().map(sent).filter(|sent| *sent != NEVER);
+        let begin = first_sent.min().unwrap_or(NEVER);
         for times in &self.events {
             let [sent, acknowledged, received] =
                 [&times.sent, &times.acknowledged, &times.last_received]
@@ -121,7 +127,11 @@ impl EventLog {
             }
             latencies.write.record(between(sent, acknowledged));
             if received != NEVER {
-                latencies.last.record(between(acknowledged, received));
+                let last = between(acknowledged, received);
+                latencies.last.record(last);
+                latencies
+                    .last_timeline
+                    .record(between(begin, received), last);
                 latencies.write_to_last.record(between(sent, received));
             }
         }
@@ -158,6 +168,9 @@ mod tests {
         };
         close(&found.write, 2, 5_000);
         close(&found.last, 1, 4_000);
+        let timeline = found.last_timeline.intervals();
+        assert_eq!(timeline.len(), 1, "{timeline:?}");
+        assert_eq!(timeline[0].max_us, 4_000.0);
         close(&found.write_to_last, 1, 9_000);
         let each = log.to_each.total();
         close(&each, 2, 4_000);

@@ -310,6 +310,7 @@ fn build_report(load: &WatchLoadArgs, plan: &Plan, outcome: &Outcome) -> Report 
     report.latency("latency_us_each", &log.to_each.total());
     report.latency("latency_us_write", &latencies.write);
     report.latency("latency_us_write_to_last", &latencies.write_to_last);
+    report.timeline("latency_us_last", &latencies.last_timeline);
     report.throughput = outcome.throughput.clone();
     consumption(&mut report, plan, outcome, delivered);
     faults(&mut report, load, outcome);

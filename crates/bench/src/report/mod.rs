@@ -1,14 +1,21 @@
 //! The report: named values in order, and faults; printed as a table, as JSON, or as single values.
 
+mod json;
+
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::latency::{Latencies, Summary};
+use super::latency_timeline::{LatencyInterval, LatencyTimeline};
+use super::metadata::Metadata;
+use super::server_info::ServerInfo;
+
+pub(super) use json::ReportFormatError;
 
 /// A value of the report.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Value {
     Text(String),
@@ -20,13 +27,28 @@ pub(super) enum Value {
 /// The result of a load.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    rows: Vec<(&'static str, Value)>,
+    rows: Vec<(Cow<'static, str>, Value)>,
     /// Why the run failed; one sentence each.
     pub faults: Vec<String>,
     /// Distributions from [`Latencies::points`], by the key of their row.
-    pub distributions: Vec<(&'static str, Vec<(f64, f64)>)>,
+    pub distributions: Vec<(Cow<'static, str>, Points)>,
     /// Units of work per second, by the second.
-    pub throughput: Vec<(f64, f64)>,
+    pub throughput: Points,
+    /// The latencies of one row by the time of the run.
+    pub latency_timeline: Option<RowTimeline>,
+    pub metadata: Option<Metadata>,
+    pub server: Option<ServerInfo>,
+}
+
+/// The points of a plot.
+pub(super) type Points = Vec<(f64, f64)>;
+
+/// The latencies of a row by the time of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct RowTimeline {
+    /// The key of the row.
+    pub key: Cow<'static, str>,
+    pub intervals: Vec<LatencyInterval>,
 }
 
 /// A key of `--print` that the report does not have.
@@ -39,24 +61,37 @@ pub(super) struct UnknownKey {
 
 impl Report {
     pub(super) fn text(&mut self, key: &'static str, value: impl Into<String>) {
-        self.rows.push((key, Value::Text(value.into())));
+        self.push(key, Value::Text(value.into()));
     }
 
     pub(super) fn count(&mut self, key: &'static str, value: impl Into<u64>) {
-        self.rows.push((key, Value::Count(value.into())));
+        self.push(key, Value::Count(value.into()));
     }
 
     /// Adds a measured value, rounded to the precision of the measurement: three decimals.
     pub(super) fn number(&mut self, key: &'static str, value: f64) {
         let rounded = (value * 1e3).round() / 1e3;
-        self.rows.push((key, Value::Number(rounded)));
+        self.push(key, Value::Number(rounded));
+    }
+
+    fn push(&mut self, key: &'static str, value: Value) {
+        self.rows.push((Cow::Borrowed(key), value));
     }
 
     pub(super) fn latency(&mut self, key: &'static str, latencies: &Latencies) {
-        self.distributions.push((key, latencies.points()));
+        let points = latencies.points();
+        self.distributions.push((Cow::Borrowed(key), points));
         let mut summary = latencies.summary();
         summary.mean = summary.mean.round();
-        self.rows.push((key, Value::Latency(summary)));
+        self.push(key, Value::Latency(summary));
+    }
+
+    /// Adds the latencies of a row by the time of the run.
+    pub(super) fn timeline(&mut self, key: &'static str, timeline: &LatencyTimeline) {
+        self.latency_timeline = Some(RowTimeline {
+            key: Cow::Borrowed(key),
+            intervals: timeline.intervals(),
+        });
     }
 
     /// Adds a fault if `count` is not 0. `what` follows the number.
@@ -72,13 +107,12 @@ impl Report {
     /// The report has no such value.
     pub(super) fn value(&self, key: &str) -> Result<String, UnknownKey> {
         let (name, part) = key.split_once('.').unwrap_or((key, ""));
-        let row = self.rows.iter().find(|(row, _)| *row == name);
-        let value = match row {
-            Some((_, Value::Latency(summary))) if !part.is_empty() => {
+        let value = match self.get(name) {
+            Some(Value::Latency(summary)) if !part.is_empty() => {
                 let found = parts(summary).into_iter().find(|(name, _)| *name == part);
                 found.map(|(_, value)| value.to_string())
             }
-            Some((_, value)) if part.is_empty() => Some(value.to_string()),
+            Some(value) if part.is_empty() => Some(value.to_string()),
             _ => None,
         };
         value.ok_or_else(|| UnknownKey {
@@ -86,17 +120,52 @@ impl Report {
             known: self
                 .rows
                 .iter()
-                .map(|row| row.0)
+                .map(|row| row.0.as_ref())
                 .collect::<Vec<_>>()
                 .join(", "),
         })
     }
 
-    /// Returns the rows as text.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.rows
-            .iter()
-            .map(|(key, value)| (*key, value.to_string()))
+    /// Returns the row of a key.
+    pub(super) fn get(&self, key: &str) -> Option<&Value> {
+        let row = self.rows.iter().find(|(row, _)| row == key);
+        row.map(|(_, value)| value)
+    }
+
+    /// Returns the number of a key.
+    pub(super) fn get_number(&self, key: &str) -> Option<f64> {
+        match self.get(key)? {
+            Value::Count(count) => Some(*count as f64),
+            Value::Number(number) => Some(*number),
+            Value::Text(_) | Value::Latency(_) => None,
+        }
+    }
+
+    /// Returns the name of the load.
+    pub(super) fn load(&self) -> &str {
+        match self.get("load") {
+            Some(Value::Text(load)) => load,
+            _ => "",
+        }
+    }
+
+    /// Returns true if the load generator limited the rate of the run.
+    pub(super) fn is_generator_bottleneck(&self) -> bool {
+        matches!(self.get("generator_is_bottleneck"), Some(Value::Text(text)) if text == "true")
+    }
+
+    /// Returns the rows with their keys.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.rows.iter().map(|(key, value)| (key.as_ref(), value))
+    }
+
+    /// Returns the latencies with their keys.
+    pub(super) fn latencies(&self) -> Vec<(&str, Summary)> {
+        let latencies = self.rows().filter_map(|(key, value)| match value {
+            Value::Latency(summary) => Some((key, *summary)),
+            _ => None,
+        });
+        latencies.collect()
     }
 
     /// Returns a table with one line per value.
@@ -111,7 +180,8 @@ impl Report {
     }
 }
 
-fn parts(summary: &Summary) -> [(&'static str, f64); 7] {
+/// Returns the values of a summary with their names in `--print`.
+pub(super) fn parts(summary: &Summary) -> [(&'static str, f64); 7] {
     [
         ("p50", summary.p50 as f64),
         ("p90", summary.p90 as f64),
@@ -137,24 +207,13 @@ impl fmt::Display for Value {
     }
 }
 
-impl Serialize for Report {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.rows.len() + 1))?;
-        for (key, value) in &self.rows {
-            map.serialize_entry(key, value)?;
-        }
-        map.serialize_entry("faults", &self.faults)?;
-        map.end()
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
 
-    fn report() -> Report {
+    pub(crate) fn report() -> Report {
         let mut latencies = Latencies::default();
         for ms in [1, 2, 3] {
             latencies.record(Duration::from_millis(ms));
@@ -179,13 +238,16 @@ mod tests {
              cpu_us_per_event  0.667\n\
              latency_us        p50 2000  p90 3001  p99 3001  p999 3001  max 3001  mean 2000  count 3\n"
         );
-        assert_eq!(
-            serde_json::to_string(&report).unwrap(),
-            r#"{"load":"watch","events_sent":3,"cpu_us_per_event":0.667,"latency_us":{"count":3,"#
-                .to_owned()
-                + r#""mean":2000.0,"p50":2000,"p90":3001,"p99":3001,"p999":3001,"max":3001},"#
-                + r#""faults":["2 writes failed"]}"#
-        );
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        let expected = serde_json::json!({
+            "load": "watch", "events_sent": 3, "cpu_us_per_event": 0.667,
+            "latency_us": {"count": 3, "mean": 2000.0, "p50": 2000, "p90": 3001, "p99": 3001,
+                "p999": 3001, "max": 3001},
+            "faults": ["2 writes failed"],
+        });
+        for (key, value) in expected.as_object().unwrap() {
+            assert_eq!(&json[key], value, "{key}");
+        }
         assert_eq!(report.value("events_sent").unwrap(), "3");
         assert_eq!(report.value("latency_us.p50").unwrap(), "2000");
         for key in ["x", "latency_us.p98", "events_sent.p50"] {
