@@ -33,3 +33,4 @@ mod ready_file;
 mod service_manager;
 mod signals;
 mod supervising_process;
+pub(super) mod temporary_directory;
