@@ -25,6 +25,7 @@ mod run;
 mod tls_files;
 
 pub(super) mod announce;
+mod demo;
 pub(super) mod embedded_server;
 mod file_limit;
 mod logging;
