@@ -59,15 +59,23 @@ impl PodWrite {
         }
     }
 
-    /// Returns what to assume of the pod after a write that failed with `error`.
-    fn outcome_of_failure(&self, error: &RestError) -> Outcome {
+    /// Returns what to assume of the pod after `error`, if that is final. After another attempt, whose outcome may be unknown,
+    /// the state that the write should reach is not an error.
+    fn outcome_of(&self, error: &RestError, attempt: u32) -> Option<Outcome> {
+        let is_repeated = attempt > 1;
         match self.kind {
-            WriteKind::Create if error.is_already_exists() => Outcome::Done,
-            WriteKind::ConfirmDeletion if error.is_not_found() => Outcome::Done,
-            WriteKind::Create => Outcome::Gone,
-            _ if error.is_not_found() => Outcome::Gone,
+            WriteKind::Create if error.is_already_exists() => Some(match is_repeated {
+                true => Outcome::Done,
+                // Of another client, or with the same random name: the next pod has another one.
+                false => Outcome::Gone,
+            }),
+            WriteKind::Bind if error.is_conflict() && is_repeated => Some(Outcome::Done),
+            WriteKind::ConfirmDeletion if error.is_not_found() => Some(Outcome::Done),
+            _ if error.is_not_found() => Some(Outcome::Gone),
+            _ if attempt < ATTEMPTS => None,
+            WriteKind::Create => Some(Outcome::Gone),
             // The next change deletes it.
-            _ => Outcome::Terminating,
+            _ => Some(Outcome::Terminating),
         }
     }
 }
@@ -149,21 +157,18 @@ impl Cluster {
 
     /// Sends a write of a pod, repeatedly if it fails, and returns what it did.
     pub(crate) async fn write(&self, write: &PodWrite) -> Outcome {
-        let mut attempts = 0;
+        let mut attempt = 1;
         loop {
-            attempts += 1;
             let error = match self.try_write(write).await {
                 Ok(outcome) => return outcome,
                 Err(error) => error,
             };
-            let is_response = error.is_not_found() || error.is_already_exists();
-            if is_response || attempts == ATTEMPTS {
-                if !is_response {
-                    tracing::warn!(%error, pod = write.name, kind = ?write.kind, "cannot change a pod");
-                }
-                return write.outcome_of_failure(&error);
+            if let Some(outcome) = write.outcome_of(&error, attempt) {
+                return outcome;
             }
+            tracing::warn!(%error, pod = write.name, kind = ?write.kind, "cannot change a pod, retrying");
             sleep(RETRY_PAUSE).await;
+            attempt += 1;
         }
     }
 
@@ -301,4 +306,52 @@ fn of<T>(client: &RestClient, resource: &WrittenResource) -> ResourceClient<T> {
 
 fn dynamic(object: Value) -> DynamicObject {
     serde_json::from_value(object).expect("`objects` returns objects with metadata")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn error(code: u16, reason: &str) -> RestError {
+        let status = json!({"status": "Failure", "code": code, "reason": reason, "message": ""});
+        RestError::Status {
+            status: Box::new(serde_json::from_value(status).unwrap()),
+            retry_after: None,
+        }
+    }
+
+    #[test]
+    fn failures_are_repeated_unless_their_meaning_is_known() {
+        use WriteKind::{Bind, ConfirmDeletion, Create, Status};
+        let [exists, conflict, missing, failed] = [
+            error(409, "AlreadyExists"),
+            error(409, "Conflict"),
+            error(404, "NotFound"),
+            error(500, "InternalError"),
+        ];
+        for (kind, error, attempt, expected) in [
+            (Create, &exists, 1, Some(Outcome::Gone)),
+            (Create, &exists, 2, Some(Outcome::Done)),
+            (Create, &failed, 1, None),
+            (Create, &failed, ATTEMPTS, Some(Outcome::Gone)),
+            (Bind, &conflict, 1, None),
+            (Bind, &conflict, 2, Some(Outcome::Done)),
+            (Status, &missing, 1, Some(Outcome::Gone)),
+            (Status, &failed, ATTEMPTS, Some(Outcome::Terminating)),
+            (ConfirmDeletion, &missing, 1, Some(Outcome::Done)),
+        ] {
+            let write = PodWrite {
+                kind,
+                name: "a".to_owned(),
+                body: Value::Null,
+            };
+            assert_eq!(
+                write.outcome_of(error, attempt),
+                expected,
+                "{kind:?} {error:?}"
+            );
+        }
+    }
 }
