@@ -16,6 +16,7 @@ pub use watchet_cli as cli;
 pub use watchet_client as client;
 pub use watchet_console as console;
 pub use watchet_controllers as controllers;
+pub use watchet_demo as demo;
 pub use watchet_encryption as encryption;
 pub use watchet_flowcontrol as flowcontrol;
 pub use watchet_http as http;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::server::{EmbeddedServer, EmbeddedServerError};
+use crate::server::{EmbeddedServer, EmbeddedServerError, TemporaryDirectory};
 use crate::tasks::{DrainTimeout, TaskFailed};
 use crate::testing::manifests::{self, ManifestError};
 
@@ -179,7 +179,7 @@ fn run(
             return Ok(());
         }
     };
-    let ended = runtime.block_on(serve(plan, &directory.path, ready, stopped));
+    let ended = runtime.block_on(serve(plan, directory.path(), ready, stopped));
     runtime.shutdown_timeout(BLOCKED_THREADS_MAX);
     ended.and(directory.remove())
 }
@@ -262,47 +262,39 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// The directory of a server; a temporary one is removed on drop.
-struct Directory {
-    path: PathBuf,
-    own: bool,
+/// The directory of a server.
+enum Directory {
+    /// It outlives the server.
+    Persistent(PathBuf),
+    Temporary(TemporaryDirectory),
 }
 
 impl Directory {
     /// Uses the given directory, which is created if necessary, or creates a temporary one.
     fn create(given: Option<&Path>) -> io::Result<Self> {
-        let path = match given {
-            Some(path) => path.to_owned(),
-            None => std::env::temp_dir().join(format!("watchet-{}", uuid::Uuid::new_v4())),
+        let Some(path) = given else {
+            return Ok(Self::Temporary(TemporaryDirectory::create("watchet")?));
         };
         let mut builder = std::fs::DirBuilder::new();
-        // A temporary directory must be new.
-        builder
-            .recursive(given.is_some())
-            .mode(0o700)
-            .create(&path)?;
-        let own = given.is_none();
-        Ok(Self { path, own })
+        builder.recursive(true).mode(0o700).create(path)?;
+        Ok(Self::Persistent(path.to_owned()))
     }
 
-    fn remove(mut self) -> Result<(), StopError> {
-        match std::mem::take(&mut self.own) {
-            true => std::fs::remove_dir_all(&self.path).map_err(|source| StopError::Directory {
-                path: self.path.clone(),
-                source,
-            }),
-            false => Ok(()),
+    fn path(&self) -> &Path {
+        match self {
+            Self::Persistent(path) => path,
+            Self::Temporary(directory) => directory.path(),
         }
     }
-}
 
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // Only after a panic; otherwise it was removed, or is not temporary.
-        if self.own
-            && let Err(error) = std::fs::remove_dir_all(&self.path)
-        {
-            tracing::error!(path = %self.path.display(), %error, "cannot remove a directory");
+    /// Removes it, if it is temporary.
+    fn remove(self) -> Result<(), StopError> {
+        match self {
+            Self::Persistent(_) => Ok(()),
+            Self::Temporary(directory) => match directory.remove() {
+                Ok(_path) => Ok(()),
+                Err((path, source)) => Err(StopError::Directory { path, source }),
+            },
         }
     }
 }

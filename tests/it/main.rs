@@ -21,6 +21,7 @@ mod conformance;
 mod controllers;
 mod convergence;
 mod custom;
+mod demo;
 mod election;
 mod encryption;
 mod envtest;

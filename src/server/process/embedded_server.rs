@@ -94,6 +94,11 @@ impl EmbeddedServer {
         &self.running.done.kubeconfig
     }
 
+    /// Returns a link that logs a browser in to the console as the admin, once; `None` if the console is not served.
+    pub(crate) fn console_link(&self) -> Option<String> {
+        self.running.console_link()
+    }
+
     /// Waits for the panic of a vital task. Cancel safe.
     pub(crate) async fn failed(&self) -> TaskFailed {
         self.running.failed().await

@@ -18,6 +18,7 @@ use crate::server::envtest::{Program, assets, etcd, kube_apiserver};
 use crate::server::process::announce;
 use crate::server::process::build::{BuildError, Server};
 use crate::server::process::console_link::{self, ConsoleLinkError};
+use crate::server::process::demo::{self, DemoFailure};
 use crate::server::process::file_limit;
 use crate::server::process::files::FileError;
 use crate::server::process::git_commit::GIT_COMMIT;
@@ -29,10 +30,10 @@ use crate::server::process::signals::{EndReason, EndSignal, Signals};
 use crate::server::store_commands::{self, StoreError};
 use crate::storage::StorageError;
 use crate::tasks::{DrainTimeout, TaskFailed};
-use crate::{bench, cli as commands, http, tail};
+use crate::{bench, cli as commands, demo as simulation, http, tail};
 
-/// The log of `watchet store`: its output says what it did.
-const STORE_LOG_LEVEL: &str = "warn";
+/// The log of commands whose output says what they did: `watchet store` and `watchet demo`.
+const COMMAND_LOG_LEVEL: &str = "warn";
 
 /// The optional features, and whether this build has them.
 const FEATURES: [(&str, bool); 3] = [
@@ -55,6 +56,8 @@ enum Failure {
     Store(#[from] StoreError),
     #[error(transparent)]
     Console(#[from] ConsoleLinkError),
+    #[error(transparent)]
+    Demo(#[from] DemoFailure),
     #[error("the server cannot start: {0}")]
     Damaged(StorageError),
     #[error(transparent)]
@@ -82,7 +85,9 @@ impl Failure {
             Self::Build(error) if error.is_config() => 2,
             Self::Store(error) if error.is_config() => 2,
             Self::Console(error) if error.is_config() => 2,
-            Self::SecondSignal(signal) => signal.exit_code(),
+            Self::SecondSignal(signal) | Self::Demo(DemoFailure::SecondSignal(signal)) => {
+                signal.exit_code()
+            }
             _ => 1,
         }
     }
@@ -134,6 +139,28 @@ fn print_console_link(kubeconfig: Option<&Path>) -> Result<ExitCode, Failure> {
     })
 }
 
+/// Runs the demonstration. `program` is the name of the program in the command line.
+fn run_demo(matches: &clap::ArgMatches, program: &OsStr) -> Result<ExitCode, Failure> {
+    init_command_log();
+    let options = simulation::DemoOptions::from_matches(matches).map_err(DemoFailure::from)?;
+    // A relative path is another program in another directory.
+    let name = Path::new(program);
+    let path = match name.components().count() {
+        0 | 1 => name.to_owned(),
+        _ => std::path::absolute(name).unwrap_or_else(|_| name.to_owned()),
+    };
+    let path = path.to_string_lossy();
+    block_on(async { Ok(demo::run(&options, &path).await?) })
+}
+
+fn init_command_log() {
+    logging::init(&LogConfig {
+        level: COMMAND_LOG_LEVEL.to_owned(),
+        filter: COMMAND_LOG_LEVEL.to_owned(),
+        format: LogFormat::Text,
+    });
+}
+
 /// Runs the program as `kube-apiserver`, without settings from the environment or an announcement.
 fn run_kube_apiserver(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     let started = Instant::now();
@@ -180,6 +207,8 @@ fn block_on(future: impl Future<Output = Result<(), Failure>>) -> Result<ExitCod
 
 fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
     let started = Instant::now();
+    let mut args = args.peekable();
+    let program = args.peek().cloned().unwrap_or_default();
     let (mut settings, flag) = match cli::parse(args)? {
         Invocation::Print(text) => return print(&text),
         Invocation::Console(kubeconfig) => return print_console_link(kubeconfig.as_deref()),
@@ -192,17 +221,14 @@ fn run(args: impl Iterator<Item = OsString>) -> Result<ExitCode, Failure> {
             assets::make(directory)?;
             return Ok(ExitCode::SUCCESS);
         }
+        Invocation::Demo(matches) => return run_demo(&matches, &program),
         Invocation::Bench(matches) => return Ok(bench::main(&matches)),
         Invocation::Tail(matches) => return Ok(tail::main(&matches)),
         Invocation::Command(name, matches) => {
             return Ok(commands::main(name, &matches, &build_description()));
         }
         Invocation::Store(matches) => {
-            logging::init(&LogConfig {
-                level: STORE_LOG_LEVEL.to_owned(),
-                filter: STORE_LOG_LEVEL.to_owned(),
-                format: LogFormat::Text,
-            });
+            init_command_log();
             return block_on(async { Ok(store_commands::run(&matches).await?) });
         }
         Invocation::Serve {

@@ -25,6 +25,7 @@ mod run;
 mod tls_files;
 
 pub(super) mod announce;
+mod demo;
 pub(super) mod embedded_server;
 mod file_limit;
 mod logging;
@@ -33,3 +34,4 @@ mod ready_file;
 mod service_manager;
 mod signals;
 mod supervising_process;
+pub(super) mod temporary_directory;

@@ -32,6 +32,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "bench",
             "tail",
             "cli",
+            "demo",
             "client",
             "cacher",
             "encryption",

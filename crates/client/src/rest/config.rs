@@ -48,6 +48,9 @@ pub struct RestConfig {
     pub proxy_url: Option<String>,
     /// Opens the connections instead of TCP.
     pub dialer: Option<Arc<dyn Dialer>>,
+    /// Whether connections with TLS offer HTTP/2, in which all requests share a connection. Without it each response has a
+    /// connection of its own. On by default; `TLSClientConfig.NextProtos` of client-go.
+    pub http2: bool,
     /// The default namespace.
     pub namespace: String,
     /// The `User-Agent` header; the server derives the default field manager from the part before
@@ -95,6 +98,7 @@ impl std::fmt::Debug for RestConfig {
             .field("impersonate", &self.impersonate)
             .field("proxy_url", &proxy_url)
             .field("dialer", &self.dialer.as_ref().map(|_| ".."))
+            .field("http2", &self.http2)
             .field("namespace", &self.namespace)
             .field("user_agent", &self.user_agent)
             .field("timeout", &self.timeout)
@@ -125,6 +129,7 @@ impl RestConfig {
             impersonate: None,
             proxy_url: None,
             dialer: None,
+            http2: true,
             namespace: "default".to_owned(),
             user_agent: concat!("watchet/", env!("CARGO_PKG_VERSION")).to_owned(),
             timeout: REQUEST_TIMEOUT,

@@ -43,12 +43,20 @@ pub(super) type Pool = Client<HttpsConnector<Dial>, Full<Bytes>>;
 /// connections.
 #[derive(Debug)]
 pub(super) struct Pools {
-    insecure: bool,
-    server_name: Option<ServerName<'static>>,
-    dial: Dial,
+    transport: Transport,
     sources: Sources,
     tasks: Tasks,
     state: Mutex<State>,
+}
+
+/// How connections are opened, whatever the trust and identity.
+#[derive(Debug)]
+struct Transport {
+    insecure: bool,
+    server_name: Option<ServerName<'static>>,
+    dial: Dial,
+    /// Whether HTTP/2 is offered.
+    http2: bool,
 }
 
 #[derive(Debug)]
@@ -80,19 +88,20 @@ impl Pools {
     pub(super) fn new(config: &RestConfig, tasks: Tasks) -> Result<Self, String> {
         let sources = Sources::of(config);
         let material = sources.read()?;
-        let insecure = config.insecure_skip_tls_verify;
-        let server_name = tls::server_name(config)?;
-        let dial = Dial::new(config.proxy_url.as_deref(), config.dialer.as_ref())?;
-        let connector = connector(insecure, &server_name, &dial, &material)?;
+        let transport = Transport {
+            insecure: config.insecure_skip_tls_verify,
+            server_name: tls::server_name(config)?,
+            dial: Dial::new(config.proxy_url.as_deref(), config.dialer.as_ref())?,
+            http2: config.http2,
+        };
+        let connector = transport.connector(&material)?;
         let state = State {
             material,
             connector,
             lanes: Vec::new(),
         };
         Ok(Self {
-            insecure,
-            server_name,
-            dial,
+            transport,
             sources,
             tasks,
             state: Mutex::new(state),
@@ -121,8 +130,7 @@ impl Pools {
         if material == state.material {
             return Ok(());
         }
-        let connect =
-            |material: &Material| connector(self.insecure, &self.server_name, &self.dial, material);
+        let connect = |material: &Material| self.transport.connector(material);
         let mut made = connect(&material);
         if made.is_err() && issued.is_some() && material.authority != state.material.authority {
             // An invalid file, possibly half-written, must not be reported as an invalid issued
@@ -180,20 +188,21 @@ impl Pools {
     }
 }
 
-fn connector(
-    insecure: bool,
-    server_name: &Option<ServerName<'static>>,
-    dial: &Dial,
-    material: &Material,
-) -> Result<HttpsConnector<Dial>, String> {
-    let builder = HttpsConnectorBuilder::new()
-        .with_tls_config(tls::client_config(insecure, material)?)
-        .https_or_http();
-    let builder = match server_name.clone() {
-        Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
-        None => builder,
-    };
-    Ok(builder.enable_all_versions().wrap_connector(dial.clone()))
+impl Transport {
+    fn connector(&self, material: &Material) -> Result<HttpsConnector<Dial>, String> {
+        let builder = HttpsConnectorBuilder::new()
+            .with_tls_config(tls::client_config(self.insecure, material)?)
+            .https_or_http();
+        let builder = match self.server_name.clone() {
+            Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
+            None => builder,
+        };
+        let dial = self.dial.clone();
+        Ok(match self.http2 {
+            true => builder.enable_all_versions().wrap_connector(dial),
+            false => builder.enable_http1().wrap_connector(dial),
+        })
+    }
 }
 
 fn pool(connector: HttpsConnector<Dial>, tasks: &Tasks) -> Pool {

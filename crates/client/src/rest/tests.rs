@@ -124,6 +124,25 @@ async fn connect_fails(config: &RestConfig, expected: &str) {
     }
 }
 
+/// A server that offers both speaks HTTP/1.1 with a client that does not offer HTTP/2.
+#[tokio::test]
+async fn http2_can_be_switched_off() {
+    let ours = Authority::new();
+    let mut tls = ours.server("127.0.0.1", None);
+    let alpn = ["h2", "http/1.1"].map(|name| name.as_bytes().to_vec());
+    Arc::make_mut(&mut tls).alpn_protocols = alpn.to_vec();
+    let fake = Fake::start_with([found()], Some(tls)).await;
+    maps(&RestConfig {
+        certificate_authority: Some(ours.pem.clone().into()),
+        http2: false,
+        ..RestConfig::new(format!("https://{}", fake.address))
+    })
+    .get("a")
+    .await
+    .unwrap();
+    assert_eq!(fake.lines().len(), 1);
+}
+
 #[tokio::test]
 async fn a_client_sends_its_certificate() {
     let (ours, clients) = (Authority::new(), Authority::new());

@@ -14,7 +14,7 @@ use crate::server::config::flags::{self, Spec};
 use crate::server::config::setting_value::{ConfigError, Source, separator_of};
 use crate::server::config::settings::{CONFIG_ENV, Settings};
 use crate::server::config::store_args;
-use crate::{bench, cli as commands, tail};
+use crate::{bench, cli as commands, demo, tail};
 
 /// The parsed command line.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(in crate::server) enum Invocation {
     },
     /// Run `bench` with these arguments.
     Bench(ArgMatches),
+    /// Run `demo` with these arguments.
+    Demo(ArgMatches),
     /// Run `tail` with these arguments.
     Tail(ArgMatches),
     /// Run the command of this name of `watchet_cli` with these arguments.
@@ -68,6 +70,7 @@ pub(in crate::server) fn command() -> Command {
         .args_override_self(true);
     with_serve_args(watchet)
         .subcommand(serve)
+        .subcommand(demo::command())
         .subcommand(bench::command())
         .subcommand(tail::command())
         .subcommands(commands::commands())
@@ -162,6 +165,7 @@ pub(in crate::server) fn parse(
     };
     let matches = match matches.subcommand() {
         Some(("bench", matches)) => return Ok(Invocation::Bench(matches.clone())),
+        Some(("demo", matches)) => return Ok(Invocation::Demo(matches.clone())),
         Some(("tail", matches)) => return Ok(Invocation::Tail(matches.clone())),
         Some(("store", matches)) => return Ok(Invocation::Store(matches.clone())),
         Some((name, matches)) if commands::COMMANDS.contains(&name) => {

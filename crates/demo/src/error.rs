@@ -1,0 +1,32 @@
+//! `DemoError`: why the demonstration cannot start or go on.
+
+use watchet_client::{FactoryNotSynced, InvalidRestConfig, RestConfigError, RestError};
+use watchet_tasks::TaskFailed;
+
+/// Why the demonstration cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The arguments are those of another command.
+    #[error(transparent)]
+    Arguments(#[from] clap::Error),
+    /// The kubeconfig of the server is invalid.
+    #[error(transparent)]
+    Config(#[from] RestConfigError),
+    /// The kubeconfig does not describe a client.
+    #[error(transparent)]
+    Client(#[from] InvalidRestConfig),
+    /// The server did not accept an object that the demonstration needs.
+    #[error("cannot prepare {object}: {source}")]
+    Prepare {
+        /// The kind and the name of the object.
+        object: String,
+        /// The response.
+        source: RestError,
+    },
+    /// An informer was stopped before it had its first list, which is a bug.
+    #[error("{0}: this is a bug")]
+    NotSynced(#[from] FactoryNotSynced),
+    /// A task panicked, which is a bug.
+    #[error("{0}: this is a bug")]
+    Task(#[from] TaskFailed),
+}

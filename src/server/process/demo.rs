@@ -1,0 +1,159 @@
+//! `watchet demo`: a server in a temporary directory, and a simulation that writes to it and watches it.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::demo::{DemoError, DemoOptions, Guide, Simulation};
+use crate::server::process::announce::shell_word;
+use crate::server::process::embedded_server::{EmbeddedServer, EmbeddedServerError};
+use crate::server::process::signals::{EndSignal, Signals};
+use crate::server::process::temporary_directory::TemporaryDirectory;
+use crate::tasks::{DrainTimeout, TaskFailed};
+
+/// The first part of the name of the temporary directory.
+const DIRECTORY_PREFIX: &str = "watchet-demo";
+
+/// The settings of the server, other than its directory and port. The simulation changes about 400 KB of objects per second.
+const SETTINGS: [(&str, &str); 3] = [
+    ("bind-address", "127.0.0.1"),
+    ("durability", "none"),
+    ("history-retention", "5m"),
+];
+
+/// The age of the oldest state that can be read.
+const RETENTION: &str = "5 minutes";
+
+/// The time limit for the tasks of the simulation, and for requests in progress.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Why the demonstration failed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "documented by their sources")]
+pub(super) enum DemoFailure {
+    #[error("cannot start: {0}")]
+    Start(io::Error),
+    #[error("{0}")]
+    Server(String),
+    #[error(transparent)]
+    Demo(#[from] DemoError),
+    #[error("{0}: this is a bug")]
+    Task(#[from] TaskFailed),
+    #[error("the shutdown did not complete in time: {0}")]
+    Drain(#[from] DrainTimeout),
+    #[error("cannot remove {path:?}: {source}")]
+    Remove { path: PathBuf, source: io::Error },
+    #[error("a second {0}: exiting without waiting")]
+    SecondSignal(EndSignal),
+}
+
+impl From<EmbeddedServerError> for DemoFailure {
+    fn from(error: EmbeddedServerError) -> Self {
+        match error {
+            EmbeddedServerError::Task(failed) => Self::Task(failed),
+            // The flag of this command.
+            EmbeddedServerError::Config(text) | EmbeddedServerError::Build(text) => {
+                Self::Server(text.replace("--secure-port", "--port"))
+            }
+        }
+    }
+}
+
+/// Runs the demonstration until a signal. `program` is how the user called this program.
+///
+/// # Errors
+/// The server or the simulation cannot start, or has a bug; the directory cannot be removed.
+pub(super) async fn run(options: &DemoOptions, program: &str) -> Result<(), DemoFailure> {
+    let mut signals = Signals::listen(None).map_err(DemoFailure::Start)?;
+    let directory = TemporaryDirectory::create(DIRECTORY_PREFIX).map_err(DemoFailure::Start)?;
+    let mut settings: Vec<(String, String)> = SETTINGS
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .to_vec();
+    let data_dir = directory.path().to_string_lossy().into_owned();
+    settings.push(("data-dir".to_owned(), data_dir));
+    settings.push(("secure-port".to_owned(), options.port.to_string()));
+    // A signal comes first, so that it aborts the start.
+    let ended = tokio::select! {
+        biased;
+        _ = signals.next() => Ok(()),
+        server = EmbeddedServer::start(&settings) => {
+            serve(server?, options, program, &mut signals).await
+        }
+    };
+    let removed = match directory.remove() {
+        Ok(path) => {
+            print(&format!("Removed {}\n", path.display()));
+            Ok(())
+        }
+        Err((path, source)) => Err(DemoFailure::Remove { path, source }),
+    };
+    ended.and(removed)
+}
+
+/// Runs the simulation on the server until a signal, and stops both.
+async fn serve(
+    server: EmbeddedServer,
+    options: &DemoOptions,
+    program: &str,
+    signals: &mut Signals,
+) -> Result<(), DemoFailure> {
+    print(&format!("Creating {} pods ...\n", options.pods));
+    // A signal comes first, so that it aborts the start.
+    let started = tokio::select! {
+        biased;
+        _ = signals.next() => None,
+        started = Simulation::start(server.kubeconfig(), options) => Some(started),
+    };
+    let simulation = started.transpose();
+    let ended = match &simulation {
+        Ok(Some(simulation)) => {
+            print_guide(&server, options, program);
+            // A signal comes first, so that the exit code is that of success.
+            tokio::select! {
+                biased;
+                _ = signals.next() => Ok(()),
+                failed = server.failed() => Err(failed.into()),
+                failed = simulation.show_progress() => Err(failed.into()),
+            }
+        }
+        Ok(None) | Err(_) => Ok(()),
+    };
+    print("Stopping ...\n");
+    let stop = async {
+        let stopped = match simulation {
+            Ok(Some(simulation)) => simulation.stop(GRACE).await.map_err(DemoFailure::from),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+        let drained = server.drain(Some(GRACE)).await;
+        stopped.and(drained.map_err(DemoFailure::from))
+    };
+    // A second signal comes first: it aborts the drain.
+    let stopped = tokio::select! {
+        biased;
+        signal = signals.next() => Err(DemoFailure::SecondSignal(signal)),
+        stopped = stop => stopped,
+    };
+    ended.and(stopped)
+}
+
+fn print_guide(server: &EmbeddedServer, options: &DemoOptions, program: &str) {
+    let console = server.console_link();
+    let guide = Guide {
+        options,
+        program: &shell_word(program),
+        kubeconfig: &shell_word(&server.kubeconfig().to_string_lossy()),
+        console: console.as_deref(),
+        retention: RETENTION,
+    };
+    print(&guide.to_string());
+}
+
+/// Prints a text. A closed stdout does not stop the demonstration.
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = printed {
+        tracing::debug!(%error, "cannot print");
+    }
+}
