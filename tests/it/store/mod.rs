@@ -6,6 +6,7 @@ mod etcd;
 mod full_disk;
 mod kills;
 mod restored;
+mod upgrades;
 
 use std::fs;
 use std::path::Path;

@@ -241,3 +241,29 @@ pub(super) fn open_file(path: &Path) -> Result<OpenDatabase, OpenError> {
         Err(fault) => Err(OpenError::from_fault(path, fault)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::codec::encode_number;
+
+    #[test]
+    fn a_store_of_a_later_format_is_refused() {
+        let backend = redb::backends::InMemoryBackend::new();
+        let db = Builder::new().create_with_backend(backend).unwrap();
+        let txn = db.begin_write().unwrap();
+        tables::create(&txn, 1).unwrap();
+        let later = FORMAT_VERSION + 1;
+        let mut meta = txn.open_table(META).unwrap();
+        meta.insert(FORMAT, &*encode_number(FORMAT, later)).unwrap();
+        drop(meta);
+        txn.commit().unwrap();
+        let Err(error) = open_tables(&db, Path::new("store.redb")) else {
+            panic!("it was opened");
+        };
+        assert_eq!(
+            error.to_string(),
+            "data file store.redb has format 2 but this version reads format 1: use the version that wrote it"
+        );
+    }
+}
