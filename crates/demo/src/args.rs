@@ -10,7 +10,7 @@ struct DemoArgs {
     /// Number of pods, from 1 to 5000
     #[arg(long, value_name = "N", default_value = "300", value_parser = value_parser!(u32).range(1..=5000))]
     pods: u32,
-    /// Changes of pods per second, from 1 to 1000; heartbeats of nodes and changes of config maps are in addition
+    /// Pod changes per second, from 1 to 1000, in addition to node heartbeats and config map changes
     #[arg(long, value_name = "PER-SECOND", default_value = "20", value_parser = value_parser!(u32).range(1..=1000))]
     rate: u32,
     /// Port to serve HTTPS on, at 127.0.0.1; 0 uses a free one
@@ -44,7 +44,7 @@ impl DemoOptions {
     /// The arguments are those of another command.
     pub fn from_matches(matches: &ArgMatches) -> Result<Self, DemoError> {
         let args = DemoArgs::from_arg_matches(matches)?;
-        // Few digits, because it is printed for reuse.
+        // Few digits, because users copy it from the output.
         let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
         Ok(Self {
             pods: args.pods,
@@ -59,11 +59,12 @@ impl DemoOptions {
 pub fn command() -> Command {
     // Set after the arguments: clap would use the doc comment of the type instead.
     DemoArgs::augment_args(Command::new("demo"))
-        .about("Start a server with pods that change, and show fan-out, parking and past states")
+        .about("Start a server with simulated pods and three watching clients, and print commands to try")
         .after_help(
             "The server listens on 127.0.0.1 and stores everything in a temporary directory, which is removed at \
-             the end. Three clients watch it; one of them reads slowly, so that the server parks its watch. The \
-             output has a link to the console and commands to try. Ctrl-C ends it.\n\n  \
+             the end. Three clients watch the pods and config maps; one of them reads slowly, so that the server \
+             parks its watch: the watch continues later from the history, without a lost event. The output has a \
+             link to the console and commands to try. Ctrl-C ends the demonstration.\n\n  \
              watchet demo\n  \
              watchet demo --pods 2000 --rate 100",
         )

@@ -1,4 +1,4 @@
-//! `Cluster`: sends the writes of a control plane: of a controller that creates and deletes pods, a scheduler, and kubelets.
+//! `Cluster`: sends the writes of a controller that creates and deletes pods, of a scheduler and of kubelets.
 
 use std::time::Duration;
 
@@ -17,17 +17,19 @@ use super::objects::{self, LEASE_NAMESPACE, NAMESPACE, REPORTS};
 use super::pod::{NODES, Pod};
 use super::stage::WriteKind;
 
-/// How often a write is sent before its failure is final, and the pause before each repetition.
+/// The maximum number of attempts of a write.
 const ATTEMPTS: u32 = 3;
+
+/// The pause before each retry of a write.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// The time limit for the service account of pods, which a controller of the server creates.
+/// How long to wait for the default service account, which a controller of the server creates.
 const SERVICE_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pause between checks whether it exists.
+/// The pause between two requests for the default service account.
 const SERVICE_ACCOUNT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The clients of a control plane. Each has a user agent of its own, from which the server derives the field manager.
+/// The clients that write. Each has its own user agent, from which the server derives the field manager.
 #[derive(Debug, Clone)]
 pub(crate) struct Cluster {
     controller: RestClient,
@@ -45,7 +47,7 @@ pub(crate) struct PodWrite {
 }
 
 impl PodWrite {
-    /// Returns the write that brings `pod` into its present state.
+    /// Returns the write that changes the object to the current state of `pod`.
     pub(crate) fn new(kind: WriteKind, pod: &Pod, now: Timestamp) -> Self {
         Self {
             kind,
@@ -59,14 +61,14 @@ impl PodWrite {
         }
     }
 
-    /// Returns what to assume of the pod after `error`, if that is final. After another attempt, whose outcome may be unknown,
-    /// the state that the write should reach is not an error.
+    /// Returns the outcome of the write after `error`; `None` to retry. After a retry, an error that shows that the write
+    /// has already happened counts as success: an earlier attempt may have succeeded without a response.
     fn outcome_of(&self, error: &RestError, attempt: u32) -> Option<Outcome> {
         let is_repeated = attempt > 1;
         match self.kind {
             WriteKind::Create if error.is_already_exists() => Some(match is_repeated {
                 true => Outcome::Done,
-                // Of another client, or with the same random name: the next pod has another one.
+                // Another object has the name. The next create of a Deployment or Job has another suffix.
                 false => Outcome::Gone,
             }),
             WriteKind::Bind if error.is_conflict() && is_repeated => Some(Outcome::Done),
@@ -110,7 +112,7 @@ impl Cluster {
                 object: format!("node {}", objects::node_name(number)),
                 source,
             };
-            let nodes = of::<DynamicObject>(&self.kubelet, &NODE);
+            let nodes = resource_client::<DynamicObject>(&self.kubelet, &NODE);
             nodes
                 .create(&dynamic(objects::node(number)))
                 .await
@@ -120,12 +122,12 @@ impl Cluster {
             let name = objects::node_name(number);
             nodes.patch_status(&name, &status).await.map_err(failed)?;
             let lease = dynamic(objects::lease(number, now));
-            let leases = of::<DynamicObject>(&self.kubelet, &LEASE);
+            let leases = resource_client::<DynamicObject>(&self.kubelet, &LEASE);
             leases.create(&lease).await.map_err(failed)?;
         }
         for number in 0..REPORTS {
             let report = dynamic(objects::report(number, rng));
-            let reports = of::<DynamicObject>(&self.controller, &REPORT);
+            let reports = resource_client::<DynamicObject>(&self.controller, &REPORT);
             let created = reports.create(&report).await;
             created.map_err(|source| DemoError::Prepare {
                 object: format!("configmap {}", objects::report_name(number)),
@@ -135,9 +137,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits for the service account that pods have by default: without it the server rejects them.
+    /// Waits until the service account `default` exists: until then the server rejects pods.
     async fn await_service_account(&self) -> Result<(), DemoError> {
-        let accounts = of::<PartialObjectMetadata>(&self.controller, &SERVICE_ACCOUNT);
+        let accounts = resource_client::<PartialObjectMetadata>(&self.controller, &SERVICE_ACCOUNT);
         let deadline = Instant::now() + SERVICE_ACCOUNT_TIMEOUT;
         loop {
             match accounts.get("default").await {
@@ -155,7 +157,7 @@ impl Cluster {
         }
     }
 
-    /// Sends a write of a pod, repeatedly if it fails, and returns what it did.
+    /// Sends a write of a pod, with retries, and returns its outcome.
     pub(crate) async fn write(&self, write: &PodWrite) -> Outcome {
         let mut attempt = 1;
         loop {
@@ -176,7 +178,7 @@ impl Cluster {
         let PodWrite { kind, name, body } = write;
         match kind {
             WriteKind::Create => {
-                let pods = of::<DynamicObject>(&self.controller, &POD);
+                let pods = resource_client::<DynamicObject>(&self.controller, &POD);
                 pods.create(&dynamic(body.clone())).await?;
             }
             WriteKind::Bind => {
@@ -188,7 +190,7 @@ impl Cluster {
                 self.scheduler.post_to::<Value>(&path, body).await?;
             }
             WriteKind::Status => {
-                let pods = of::<PartialObjectMetadata>(&self.kubelet, &POD);
+                let pods = resource_client::<PartialObjectMetadata>(&self.kubelet, &POD);
                 let patch = Patch::Merge(body.clone());
                 let pod = pods.patch_status(name, &patch).await?;
                 if pod.metadata.deletion_timestamp.is_some() {
@@ -196,7 +198,7 @@ impl Cluster {
                 }
             }
             WriteKind::Delete => {
-                let pods = of::<PartialObjectMetadata>(&self.controller, &POD);
+                let pods = resource_client::<PartialObjectMetadata>(&self.controller, &POD);
                 pods.delete(name, &DeleteOptions::default()).await?;
             }
             WriteKind::ConfirmDeletion => self.confirm_deletion(name, None).await?,
@@ -204,7 +206,8 @@ impl Cluster {
         Ok(Outcome::Done)
     }
 
-    /// Confirms the end of a pod, if it has this uid.
+    /// Deletes a pod with grace period 0, as a kubelet does when the containers have ended. With `uid`, only the pod
+    /// with this UID.
     ///
     /// # Errors
     /// [`RestError`]
@@ -213,7 +216,7 @@ impl Cluster {
         name: &str,
         uid: Option<String>,
     ) -> Result<(), RestError> {
-        let pods = of::<PartialObjectMetadata>(&self.kubelet, &POD);
+        let pods = resource_client::<PartialObjectMetadata>(&self.kubelet, &POD);
         let options = DeleteOptions {
             grace_period_seconds: Some(0),
             preconditions: uid.map(|uid| Preconditions {
@@ -230,7 +233,7 @@ impl Cluster {
     /// # Errors
     /// [`RestError`]
     pub(crate) async fn renew_lease(&self, node: u32) -> Result<(), RestError> {
-        let leases = of::<PartialObjectMetadata>(&self.kubelet, &LEASE);
+        let leases = resource_client::<PartialObjectMetadata>(&self.kubelet, &LEASE);
         let patch = Patch::Merge(objects::renewed_lease(Timestamp::now()));
         let renewed = leases.patch(&objects::node_name(node), &patch).await;
         renewed.map(drop)
@@ -245,40 +248,40 @@ impl Cluster {
         number: u32,
         rng: &mut fastrand::Rng,
     ) -> Result<(), RestError> {
-        let reports = of::<PartialObjectMetadata>(&self.controller, &REPORT);
+        let reports = resource_client::<PartialObjectMetadata>(&self.controller, &REPORT);
         let patch = Patch::Merge(objects::changed_report(rng));
         let name = objects::report_name(number);
         reports.patch(&name, &patch).await.map(drop)
     }
 }
 
-/// A resource whose objects are written: its group, plural and kind, and the namespace of the objects.
-struct WrittenResource {
+/// A resource that the clients use, and the namespace of its objects; `None` for a cluster-scoped resource.
+struct DemoResource {
     group: &'static str,
     plural: &'static str,
     kind: &'static str,
     namespace: Option<&'static str>,
 }
 
-const POD: WrittenResource = written("", "pods", "Pod", Some(NAMESPACE));
-const NODE: WrittenResource = written("", "nodes", "Node", None);
-const REPORT: WrittenResource = written("", "configmaps", "ConfigMap", Some(NAMESPACE));
-const LEASE: WrittenResource = written(
+const POD: DemoResource = demo_resource("", "pods", "Pod", Some(NAMESPACE));
+const NODE: DemoResource = demo_resource("", "nodes", "Node", None);
+const REPORT: DemoResource = demo_resource("", "configmaps", "ConfigMap", Some(NAMESPACE));
+const LEASE: DemoResource = demo_resource(
     "coordination.k8s.io",
     "leases",
     "Lease",
     Some(LEASE_NAMESPACE),
 );
-const SERVICE_ACCOUNT: WrittenResource =
-    written("", "serviceaccounts", "ServiceAccount", Some(NAMESPACE));
+const SERVICE_ACCOUNT: DemoResource =
+    demo_resource("", "serviceaccounts", "ServiceAccount", Some(NAMESPACE));
 
-const fn written(
+const fn demo_resource(
     group: &'static str,
     plural: &'static str,
     kind: &'static str,
     namespace: Option<&'static str>,
-) -> WrittenResource {
-    WrittenResource {
+) -> DemoResource {
+    DemoResource {
         group,
         plural,
         kind,
@@ -286,17 +289,17 @@ const fn written(
     }
 }
 
-impl WrittenResource {
+impl DemoResource {
     fn api_resource(&self) -> ApiResource {
-        let resource = match self.namespace {
+        let new = match self.namespace {
             Some(_) => ApiResource::namespaced,
             None => ApiResource::cluster,
         };
-        resource(self.group, "v1", self.plural, self.kind)
+        new(self.group, "v1", self.plural, self.kind)
     }
 }
 
-fn of<T>(client: &RestClient, resource: &WrittenResource) -> ResourceClient<T> {
+fn resource_client<T>(client: &RestClient, resource: &DemoResource) -> ResourceClient<T> {
     let objects = client.resource(resource.api_resource());
     match resource.namespace {
         Some(namespace) => objects.namespace(namespace),
@@ -304,6 +307,7 @@ fn of<T>(client: &RestClient, resource: &WrittenResource) -> ResourceClient<T> {
     }
 }
 
+/// Converts JSON of [`objects`] for [`ResourceClient::create`].
 fn dynamic(object: Value) -> DynamicObject {
     serde_json::from_value(object).expect("`objects` returns objects with metadata")
 }

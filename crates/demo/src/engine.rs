@@ -1,5 +1,5 @@
-//! `Engine`: decides which pods change next, from the table of stages and a seed. It sends no requests, and knows no time but
-//! that of the simulation: its caller decides how fast that passes.
+//! `Engine`: decides which pods change next, from the table of stages and a seed. It sends no requests and reads no clock: the
+//! simulated time advances with each change that the caller takes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,21 +15,21 @@ pub(crate) struct Engine {
     pods: Vec<Pod>,
     /// The next stage of each pod.
     next: Vec<&'static Stage>,
-    /// When the next stage of each pod begins that does not change at the moment.
+    /// When the next stage of each pod begins, except of pods with a change in progress.
     due: BinaryHeap<Reverse<Due>>,
     rng: fastrand::Rng,
-    /// The time of the simulation.
+    /// The simulated time.
     now_ms: u64,
 }
 
-/// The next change of a pod, in the order of their times.
+/// The next change of a pod, ordered by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at_ms: u64,
     pod: usize,
 }
 
-/// A change of a pod that its caller must make, and then report by [`Engine::finish`].
+/// A change of a pod that the caller must write to the server, and then report to [`Engine::finish`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change {
     /// The index of the pod.
@@ -37,19 +37,19 @@ pub(crate) struct Change {
     pub stage: &'static Stage,
 }
 
-/// What the server has done with a change.
+/// The state of a pod on the server after the write of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was made.
+    /// The write succeeded.
     Done,
-    /// The pod does not exist: another client has deleted it.
+    /// The pod does not exist: another client deleted it, or it could not be created.
     Gone,
-    /// Another client has deleted the pod, which exists until its kubelet confirms its end.
+    /// The pod exists and is deleted next: another client requested its deletion, or the write failed.
     Terminating,
 }
 
 impl Engine {
-    /// Creates `pods` pods, of which none exists yet.
+    /// Creates an engine for `pods` pods, none of which exists yet.
     pub(crate) fn new(pods: u32, seed: u64) -> Self {
         let pods: Vec<Pod> = (0..pods).map(Pod::new).collect();
         let mut engine = Self {
@@ -65,12 +65,12 @@ impl Engine {
         engine
     }
 
-    /// Returns a pod, which is in the state after its last change.
+    /// Returns a pod in the state after its last change.
     pub(crate) fn pod(&self, pod: usize) -> &Pod {
         &self.pods[pod]
     }
 
-    /// Returns the number of pods that exist, and of those that are in `state`.
+    /// Returns the number of pods that exist, and how many of them are in `state`.
     pub(crate) fn count(&self, state: PodState) -> (usize, usize) {
         let count = |is: &dyn Fn(&Pod) -> bool| self.pods.iter().filter(|pod| is(pod)).count();
         (
@@ -79,8 +79,8 @@ impl Engine {
         )
     }
 
-    /// Makes up to `count` changes, each of another pod, at the time `now`, and returns them in their order. With `until_s`,
-    /// only those before that time of the simulation.
+    /// Changes up to `count` different pods at the time `now`, and returns the changes in order. With `until_s`, only those
+    /// before that simulated time.
     pub(crate) fn take(
         &mut self,
         count: usize,
@@ -116,7 +116,7 @@ impl Engine {
         self.schedule(change.pod);
     }
 
-    /// Chooses how and when the pod changes next.
+    /// Chooses the next stage of the pod and its time.
     fn schedule(&mut self, pod: usize) {
         let stage = self.choose(pod);
         self.next[pod] = stage;
@@ -126,7 +126,7 @@ impl Engine {
         self.due.push(Reverse(Due { at_ms, pod }));
     }
 
-    /// Chooses a stage of the pod by the weights.
+    /// Chooses a random stage of the pod, by weight.
     fn choose(&mut self, pod: usize) -> &'static Stage {
         let Pod {
             state, workload, ..
@@ -186,7 +186,6 @@ mod tests {
         assert!(*least > 20, "{least} of {most}");
     }
 
-    /// A user sees all states, and mostly pods that run.
     #[test]
     fn most_pods_run_and_all_states_occur() {
         let (mut engine, _) = run(4, 4000);
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_by_others_are_followed() {
+    fn deletions_by_other_clients_are_followed() {
         let mut engine = Engine::new(1, 6);
         let step = |engine: &mut Engine, outcome| {
             let changes = engine.take(2, None, Timestamp::UNIX_EPOCH);

@@ -1,9 +1,9 @@
-//! `DemoError`: why the demonstration cannot start or go on.
+//! `DemoError`: why the demonstration cannot start or continue.
 
 use watchet_client::{FactoryNotSynced, InvalidRestConfig, RestConfigError, RestError};
 use watchet_tasks::TaskFailed;
 
-/// Why the demonstration cannot start or go on.
+/// Why the demonstration cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The arguments are those of another command.
@@ -12,7 +12,7 @@ pub enum DemoError {
     /// The kubeconfig of the server is invalid.
     #[error(transparent)]
     Config(#[from] RestConfigError),
-    /// The kubeconfig does not describe a client.
+    /// No client can be created from the kubeconfig.
     #[error(transparent)]
     Client(#[from] InvalidRestConfig),
     /// The server did not accept an object that the demonstration needs.
@@ -23,7 +23,7 @@ pub enum DemoError {
         /// The response.
         source: RestError,
     },
-    /// An informer was stopped before it had its first list, which is a bug.
+    /// An informer stopped before its first list, which is a bug.
     #[error("{0}: this is a bug")]
     NotSynced(#[from] FactoryNotSynced),
     /// A task panicked, which is a bug.

@@ -1,4 +1,4 @@
-//! `Guide`: what the program prints when the demonstration runs: the link to the console, and commands to try.
+//! `Guide`: the text that the program prints when the demonstration runs: the link to the console, and commands to try.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use super::args::DemoOptions;
 use super::pod::{NODES, STABLE_POD};
 use super::watchers::{DASHBOARD, INFORMER, SLOW_READER};
 
-/// The text for the user. The paths in it are quoted for a shell by the caller.
+/// The text for the user. The caller quotes `program` and `kubeconfig` for a shell.
 #[derive(Debug, Clone, Copy)]
 pub struct Guide<'a> {
     /// The options of the simulation.
     pub options: &'a DemoOptions,
-    /// How a shell calls this program.
+    /// The command that runs this program.
     pub program: &'a str,
     /// The path of the kubeconfig.
     pub kubeconfig: &'a str,
     /// The link to the console, if it is served.
     pub console: Option<&'a str>,
-    /// How far back past states can be read.
+    /// The age of the oldest past state that can be read, as text.
     pub retention: &'a str,
 }
 
@@ -54,8 +54,9 @@ impl fmt::Display for Guide<'_> {
         writeln!(
             f,
             "Parking: {INFORMER} and {DASHBOARD} read each event immediately. {SLOW_READER} reads a few\n\
-             bytes per second for 40 seconds, then at full speed for 10. After about 15 seconds the server\n\
-             parks its watch: other watches are not delayed, and it loses no event.\n"
+             bytes per second for 40 seconds, then at full speed for 10. After about 15 seconds its buffer on\n\
+             the server is full, and the server parks its watch: it continues later from the history. It\n\
+             loses no event, and other watches are not delayed.\n"
         )?;
         writeln!(f, "  kubectl get watchers -o wide")?;
         writeln!(

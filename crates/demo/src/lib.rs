@@ -1,5 +1,5 @@
-//! `watchet demo`: writes to a Kubernetes API server as schedulers and kubelets would, and watches it with three clients, of
-//! which one reads slowly. It does not start the server: the caller does, and passes its kubeconfig.
+//! `watchet demo`: writes to a Kubernetes API server as controllers, a scheduler and kubelets do, and watches it with three
+//! clients, one of which reads slowly. The caller starts the server and passes its kubeconfig.
 //!
 //! ```text
 //! STAGES ─▶ Engine ─changes─▶ Cluster ─▶ RestClient ─▶ server ─▶ demo-informer
@@ -7,7 +7,7 @@
 //!                                                             └─▶ demo-slow-reader ─▶ ThrottledStream
 //! ```
 //!
-//! The pods change by the table of stages, as in [kwok](https://kwok.sigs.k8s.io/docs/user/stages-configuration/).
+//! A table of stages defines how pods change, as in [kwok](https://kwok.sigs.k8s.io/docs/user/stages-configuration/).
 
 mod args;
 mod cluster;

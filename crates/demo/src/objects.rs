@@ -14,7 +14,7 @@ pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// The number of config maps that change continuously.
 pub(crate) const REPORTS: u32 = 10;
 
-/// The size of the content of such a config map in bytes.
+/// The size of the content of each of these config maps in bytes.
 const REPORT_BYTES: usize = 64 << 10;
 
 /// The duration of a lease of a node in seconds.
@@ -106,7 +106,7 @@ pub(crate) fn report(number: u32, rng: &mut fastrand::Rng) -> Value {
     })
 }
 
-/// Returns a merge patch of such a config map.
+/// Returns a merge patch with new content for a config map of [`report`].
 pub(crate) fn changed_report(rng: &mut fastrand::Rng) -> Value {
     json!({"data": report_data(rng)})
 }
@@ -120,7 +120,7 @@ fn report_data(rng: &mut fastrand::Rng) -> Value {
     json!({"orders": lines})
 }
 
-/// Returns a new pod.
+/// Returns the object of a new pod.
 pub(crate) fn pod(pod: &Pod) -> Value {
     let workload = pod.workload;
     let restart_policy = match workload.kind {
@@ -157,7 +157,7 @@ pub(crate) fn binding(pod: &Pod) -> Value {
     })
 }
 
-/// Returns a merge patch with the status of a pod in its present state.
+/// Returns a merge patch with the status of a pod in its current state.
 pub(crate) fn pod_status(pod: &Pod, now: Timestamp) -> Value {
     let phase = match pod.state {
         PodState::Running | PodState::CrashLoopBackOff => "Running",
@@ -171,7 +171,7 @@ pub(crate) fn pod_status(pod: &Pod, now: Timestamp) -> Value {
         "containerStatuses": [container_status(pod)],
         "hostIP": node_address(pod.node),
         "hostIPs": [{"ip": node_address(pod.node)}],
-        "startTime": seconds(pod.started),
+        "startTime": seconds(pod.bound_at),
     });
     if phase != "Pending" {
         let address = pod_address(pod);
@@ -199,8 +199,8 @@ fn conditions(pod: &Pod, now: Timestamp) -> Value {
         condition
     };
     json!([
-        condition("PodScheduled", true, pod.started),
-        condition("Initialized", true, pod.started),
+        condition("PodScheduled", true, pod.bound_at),
+        condition("Initialized", true, pod.bound_at),
         condition("ContainersReady", is_ready, now),
         condition("Ready", is_ready, now),
     ])
@@ -209,17 +209,19 @@ fn conditions(pod: &Pod, now: Timestamp) -> Value {
 fn container_status(pod: &Pod) -> Value {
     let (name, image) = (pod.workload.name, pod.workload.image);
     let is_running = pod.state == PodState::Running;
-    let failed = pod.failed.unwrap_or(pod.running);
+    let finished_at = pod
+        .container_finished_at
+        .unwrap_or(pod.container_started_at);
     let terminated = |reason: &str, exit_code: u8| {
         json!({"terminated": {
             "reason": reason, "exitCode": exit_code,
-            "startedAt": seconds(pod.running), "finishedAt": seconds(failed),
+            "startedAt": seconds(pod.container_started_at), "finishedAt": seconds(finished_at),
         }})
     };
     let waiting =
         |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
     let state = match pod.state {
-        PodState::Running => json!({"running": {"startedAt": seconds(pod.running)}}),
+        PodState::Running => json!({"running": {"startedAt": seconds(pod.container_started_at)}}),
         PodState::Completed => terminated("Completed", 0),
         PodState::Error => terminated("Error", 1),
         PodState::CrashLoopBackOff => {

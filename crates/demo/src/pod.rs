@@ -5,20 +5,20 @@ use jiff::Timestamp;
 /// The number of simulated nodes.
 pub(crate) const NODES: u32 = 10;
 
-/// The characters of generated names, those of Kubernetes.
+/// The characters of the random suffix, the same as those of `generateName` in Kubernetes.
 const NAME_CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The length of the random part of a generated name.
+/// The length of the random suffix of a generated name.
 const SUFFIX_LENGTH: usize = 5;
 
-/// The state of a pod, by what `kubectl get pods` prints as its STATUS.
+/// The state of a pod: the STATUS that `kubectl get pods` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PodState {
     /// It does not exist.
     Absent,
-    /// It has no node.
+    /// It is not scheduled.
     Pending,
-    /// It has a node, whose kubelet has not seen it. `kubectl` prints Pending.
+    /// It is bound to a node, and its kubelet has not seen it. `kubectl` prints Pending.
     Scheduled,
     ContainerCreating,
     ImagePullBackOff,
@@ -26,23 +26,22 @@ pub(crate) enum PodState {
     CrashLoopBackOff,
     Completed,
     Error,
-    /// It is deleted, and its kubelet has not confirmed its end.
+    /// It has a deletionTimestamp and still exists.
     Terminating,
 }
 
 /// How the pods of a workload are named, and whether they end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkloadKind {
-    /// As of a Deployment: a new pod has a new name.
+    /// Each new pod has a new name.
     Deployment,
-    /// As of a StatefulSet: a new pod has the name of the one before.
+    /// A new pod has the name of the pod that it replaces.
     StatefulSet,
-    /// As of a Job: pods end by themselves.
+    /// Pods run to completion.
     Job,
 }
 
 impl WorkloadKind {
-    /// All kinds.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 3] = [Self::Deployment, Self::StatefulSet, Self::Job];
 }
@@ -53,14 +52,15 @@ pub(crate) struct Workload {
     /// The name, also the value of the label `app`.
     pub name: &'static str,
     pub kind: WorkloadKind,
-    /// Its part of all pods, of the sum of all shares.
+    /// Its part of all pods, relative to the sum of all shares.
     share: u32,
     pub image: &'static str,
-    /// What a controller adds to the name, before the random part.
+    /// The part of pod names before the random suffix: the pod-template-hash, or the scheduled time of a CronJob's Job. Empty for
+    /// a StatefulSet.
     hash: &'static str,
 }
 
-/// The workloads. The first pod is `database-0`, which the printed commands name.
+/// The workloads. The first pod is [`STABLE_POD`].
 const WORKLOADS: [Workload; 6] = {
     use WorkloadKind::{Deployment, Job, StatefulSet};
     [
@@ -88,7 +88,7 @@ const WORKLOADS: [Workload; 6] = {
 /// The workload that `demo-dashboard` watches.
 pub(crate) const WATCHED_WORKLOAD: &str = "checkout";
 
-/// A pod that always exists again after its deletion, under the same name.
+/// A pod that is recreated under the same name after each deletion. The printed commands name it.
 pub(crate) const STABLE_POD: &str = "database-0";
 
 const fn workload(
@@ -107,13 +107,13 @@ const fn workload(
     }
 }
 
-/// A pod, or the place of one that does not exist at the moment.
+/// A simulated pod. Between a deletion and the next creation it does not exist.
 #[derive(Debug)]
 pub(crate) struct Pod {
     pub workload: &'static Workload,
-    /// Its number among the pods of the workload.
+    /// The number of the pod among those of its workload.
     ordinal: u32,
-    /// The number of the pod, from which its address derives.
+    /// The number of the pod among all pods, from which its IP address is derived.
     pub number: u32,
     pub state: PodState,
     pub name: String,
@@ -121,11 +121,11 @@ pub(crate) struct Pod {
     pub node: u32,
     pub restarts: u32,
     /// When it was bound to its node.
-    pub started: Timestamp,
-    /// When its container was started.
-    pub running: Timestamp,
-    /// When its container last failed, if ever.
-    pub failed: Option<Timestamp>,
+    pub bound_at: Timestamp,
+    /// When its container last started.
+    pub container_started_at: Timestamp,
+    /// When its container last ended, if ever.
+    pub container_finished_at: Option<Timestamp>,
 }
 
 impl Pod {
@@ -149,9 +149,9 @@ impl Pod {
             name: String::new(),
             node: 0,
             restarts: 0,
-            started: Timestamp::UNIX_EPOCH,
-            running: Timestamp::UNIX_EPOCH,
-            failed: None,
+            bound_at: Timestamp::UNIX_EPOCH,
+            container_started_at: Timestamp::UNIX_EPOCH,
+            container_finished_at: None,
         }
     }
 
@@ -161,18 +161,18 @@ impl Pod {
         match state {
             PodState::Pending => {
                 self.name = self.new_name(rng);
-                (self.restarts, self.failed) = (0, None);
+                (self.restarts, self.container_finished_at) = (0, None);
             }
             PodState::Scheduled => {
                 self.node = rng.u32(0..NODES);
-                self.started = now;
+                self.bound_at = now;
             }
-            PodState::Running => self.running = now,
+            PodState::Running => self.container_started_at = now,
             PodState::CrashLoopBackOff => {
                 self.restarts += 1;
-                self.failed = Some(now);
+                self.container_finished_at = Some(now);
             }
-            PodState::Completed | PodState::Error => self.failed = Some(now),
+            PodState::Completed | PodState::Error => self.container_finished_at = Some(now),
             _ => {}
         }
     }

@@ -1,8 +1,8 @@
-//! `Progress`: what the simulation has done, for its status line.
+//! `Progress`: counters of the simulation for its status line.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What the simulation has done.
+/// The number of changes so far, and of pods at the last change.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     changes: AtomicU64,
@@ -11,7 +11,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Adds changes, after which `pods` pods exist, of which `running` run.
+    /// Adds changes, and sets the number of pods that exist and of those that run.
     pub(crate) fn add(&self, changes: usize, pods: usize, running: usize) {
         self.changes.fetch_add(changes as u64, Ordering::Relaxed);
         self.pods.store(pods, Ordering::Relaxed);

@@ -25,25 +25,25 @@ use super::progress::Progress;
 use super::status::StatusLine;
 use super::watchers::{DeletedPod, Informers, SlowReader};
 
-/// The number of requests in flight.
+/// The maximum number of pod writes in flight.
 const CONCURRENT_WRITES: usize = 16;
 
-/// The time of the simulation that passes at the start as fast as the server accepts the changes: until then each pod is
-/// created, bound and started.
+/// The simulated time of [`Simulation::start`], which sends its changes without pauses. After it, each pod was created and
+/// bound, and its container has started or is in ImagePullBackOff.
 const START_S: u64 = 20;
 
-/// The number of changes of pods between two pauses is chosen so that a pause has about this duration.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The minimum time between two batches of pod changes. The size of a batch follows from it and the rate.
+const BATCH_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
-/// The time after which kubelets confirm a deletion by another client.
-const TERMINATION: Duration = Duration::from_secs(5);
+/// The time from a deletion by another client until the kubelet confirms it.
+const TERMINATION_DELAY: Duration = Duration::from_secs(5);
 
-/// The time between two renewals of leases; each node renews its lease every 10 s, as a kubelet.
-const RENEWAL: Duration = Duration::from_secs(1);
+/// The time between the lease renewals of two nodes. Each of the ten nodes renews its lease every 10 s, as a kubelet does.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time between two changes of config maps: 320 KiB per second. The inbox of a watcher, 4 MiB, is full after less than
-/// 15 s.
-const REPORT_CHANGE: Duration = Duration::from_millis(200);
+/// The time between two changes of config maps. With 64 KiB each, these are 320 KiB per second, so that the inbox of a watcher
+/// (4 MiB) is full after less than 15 s.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A running simulation. [`Self::stop`] ends its tasks.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Creates the objects on the server of the kubeconfig, and starts the changes and the watchers. Returns when the pods
-    /// have been started.
+    /// Creates the objects on the server of the kubeconfig, and starts the changes and the watchers. Returns when all pods
+    /// are created and have had time to start.
     ///
     /// # Errors
     /// The kubeconfig is invalid, or the server rejects an object.
@@ -88,7 +88,8 @@ impl Simulation {
         Ok(simulation)
     }
 
-    fn spawn<F>(&self, name: &'static str, never: F)
+    /// Spawns a task that [`Self::stop`] cancels.
+    fn spawn<F>(&self, name: &'static str, task: F)
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
@@ -96,12 +97,12 @@ impl Simulation {
         let token: CancellationToken = self.tasks.token();
         drop(
             self.tasks
-                .spawn(name, token.run_until_cancelled_owned(never)),
+                .spawn(name, token.run_until_cancelled_owned(task)),
         );
     }
 
-    /// Shows the progress in one line, if stdout is a terminal, until a task fails, which is a bug. Cancel safe; the line
-    /// is removed when the future is dropped.
+    /// Shows the progress in one line, if stdout is a terminal, and returns the failure of a task, which is a bug. Cancel
+    /// safe; dropping the future removes the line.
     pub async fn show_progress(&self) -> TaskFailed {
         let show = async {
             match io::stdout().is_terminal() {
@@ -135,9 +136,9 @@ struct Pods {
 impl Pods {
     /// Makes `rate` changes per second.
     async fn run(mut self, rate: u32) -> Infallible {
-        let count = (f64::from(rate) * PAUSE.as_secs_f64()).ceil();
+        let count = (f64::from(rate) * BATCH_INTERVAL_MIN.as_secs_f64()).ceil();
         let mut ticks = interval(Duration::from_secs_f64(count / f64::from(rate)));
-        // A slow server makes fewer changes, and no burst later.
+        // With a slow server there are fewer changes, but no burst later.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -146,7 +147,7 @@ impl Pods {
         }
     }
 
-    /// Makes up to `count` changes concurrently, those of [`Engine::take`], and returns their number.
+    /// Writes up to `count` changes of [`Engine::take`] concurrently, and returns their number.
     async fn change(&mut self, count: usize, until_s: Option<u64>) -> usize {
         let now = Timestamp::now();
         let changes = self.engine.take(count, until_s, now);
@@ -168,11 +169,12 @@ impl Pods {
     }
 }
 
-/// Confirms deletions by other clients, which otherwise would wait until the pod changes next. Returns when the informer ends.
+/// Confirms deletions by other clients, which the simulation would otherwise notice only at the next change of the pod. Returns
+/// when the informer ends.
 async fn confirm_deletions(cluster: Cluster, mut deletions: mpsc::Receiver<DeletedPod>) {
     while let Some(DeletedPod { name, uid, at }) = deletions.recv().await {
-        sleep_until(at + TERMINATION).await;
-        // Mostly, the stage after the deletion has confirmed it.
+        sleep_until(at + TERMINATION_DELAY).await;
+        // An error is normal: the simulation has confirmed its own deletions already.
         if let Err(error) = cluster.confirm_deletion(&name, Some(uid)).await {
             tracing::debug!(%error, name, "cannot confirm a deletion");
         }
@@ -180,7 +182,7 @@ async fn confirm_deletions(cluster: Cluster, mut deletions: mpsc::Receiver<Delet
 }
 
 async fn renew_leases(cluster: Cluster) -> Infallible {
-    let mut ticks = interval(RENEWAL);
+    let mut ticks = interval(RENEWAL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for node in (0..NODES).cycle() {
         ticks.tick().await;
@@ -192,7 +194,7 @@ async fn renew_leases(cluster: Cluster) -> Infallible {
 }
 
 async fn change_reports(cluster: Cluster, mut rng: fastrand::Rng) -> Infallible {
-    let mut ticks = interval(REPORT_CHANGE);
+    let mut ticks = interval(REPORT_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for number in (0..REPORTS).cycle() {
         ticks.tick().await;

@@ -1,4 +1,4 @@
-//! The table of stages: how a pod changes, after which delay, and how often.
+//! The table of stages: how a pod changes, after which delay, and with which probability.
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ pub(crate) struct Stage {
     pub from: PodState,
     /// The state after it.
     pub to: PodState,
-    /// The workloads whose pods have it.
+    /// The workloads whose pods can have it.
     pub of: Workloads,
-    /// The time in the state before, in seconds of the simulation.
+    /// The time in the state `from`, in seconds of simulated time.
     pub delay_s: Range<u32>,
-    /// How often it is chosen among the stages of the same state.
+    /// The weight in the random choice among the stages of the same state.
     pub weight: u32,
-    /// What is written.
+    /// The request that makes the change.
     pub write: WriteKind,
 }
 
@@ -29,13 +29,13 @@ pub(crate) struct Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Workloads {
     All,
-    /// Those whose pods run until they are deleted.
-    Services,
-    /// Those whose pods end.
+    /// Deployments and StatefulSets, whose pods run until they are deleted.
+    LongRunning,
+    /// Jobs, whose pods run to completion.
     Jobs,
 }
 
-/// The request that makes a change.
+/// The kind of a request that changes a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteKind {
     /// Creates the pod.
@@ -44,18 +44,18 @@ pub(crate) enum WriteKind {
     Bind,
     /// Patches the status of the pod, as a kubelet does.
     Status,
-    /// Deletes the pod, which exists until its kubelet confirms its end.
+    /// Requests a graceful deletion, as a controller does. The pod exists until its kubelet confirms the deletion.
     Delete,
-    /// Confirms the end of the pod.
+    /// Deletes the pod with grace period 0, as a kubelet does when the containers have ended.
     ConfirmDeletion,
 }
 
 impl Workloads {
-    /// Returns true if the pods of such a workload have the stage.
+    /// Returns true if workloads of this kind are included.
     pub(crate) fn include(self, kind: WorkloadKind) -> bool {
         match self {
             Self::All => true,
-            Self::Services => kind != WorkloadKind::Job,
+            Self::LongRunning => kind != WorkloadKind::Job,
             Self::Jobs => kind == WorkloadKind::Job,
         }
     }
@@ -64,21 +64,21 @@ impl Workloads {
 /// All stages.
 #[rustfmt::skip]
 pub(crate) const STAGES: &[Stage] = &[
-    stage(Absent,            Pending,           Workloads::All,       1..3,   1, WriteKind::Create),
-    stage(Pending,           Scheduled,         Workloads::All,       1..5,   1, WriteKind::Bind),
-    stage(Scheduled,         ContainerCreating, Workloads::All,       1..2,   1, WriteKind::Status),
-    stage(ContainerCreating, Running,           Workloads::All,       2..9,  19, WriteKind::Status),
-    stage(ContainerCreating, ImagePullBackOff,  Workloads::Services,  4..9,   1, WriteKind::Status),
-    stage(ImagePullBackOff,  ContainerCreating, Workloads::Services, 10..30,  1, WriteKind::Status),
-    stage(Running,           CrashLoopBackOff,  Workloads::Services, 20..200, 3, WriteKind::Status),
-    stage(Running,           Terminating,       Workloads::Services, 60..300, 2, WriteKind::Delete),
-    stage(Running,           Completed,         Workloads::Jobs,     15..60,  9, WriteKind::Status),
-    stage(Running,           Error,             Workloads::Jobs,     15..60,  1, WriteKind::Status),
-    stage(CrashLoopBackOff,  Running,           Workloads::Services, 10..40,  5, WriteKind::Status),
-    stage(CrashLoopBackOff,  Terminating,       Workloads::Services, 10..40,  1, WriteKind::Delete),
-    stage(Completed,         Absent,            Workloads::Jobs,     20..60,  1, WriteKind::ConfirmDeletion),
-    stage(Error,             Absent,            Workloads::Jobs,     20..60,  1, WriteKind::ConfirmDeletion),
-    stage(Terminating,       Absent,            Workloads::All,       2..6,   1, WriteKind::ConfirmDeletion),
+    stage(Absent,            Pending,           Workloads::All,          1..3,   1, WriteKind::Create),
+    stage(Pending,           Scheduled,         Workloads::All,          1..5,   1, WriteKind::Bind),
+    stage(Scheduled,         ContainerCreating, Workloads::All,          1..2,   1, WriteKind::Status),
+    stage(ContainerCreating, Running,           Workloads::All,          2..9,  19, WriteKind::Status),
+    stage(ContainerCreating, ImagePullBackOff,  Workloads::LongRunning,  4..9,   1, WriteKind::Status),
+    stage(ImagePullBackOff,  ContainerCreating, Workloads::LongRunning, 10..30,  1, WriteKind::Status),
+    stage(Running,           CrashLoopBackOff,  Workloads::LongRunning, 20..200, 3, WriteKind::Status),
+    stage(Running,           Terminating,       Workloads::LongRunning, 60..300, 2, WriteKind::Delete),
+    stage(Running,           Completed,         Workloads::Jobs,        15..60,  9, WriteKind::Status),
+    stage(Running,           Error,             Workloads::Jobs,        15..60,  1, WriteKind::Status),
+    stage(CrashLoopBackOff,  Running,           Workloads::LongRunning, 10..40,  5, WriteKind::Status),
+    stage(CrashLoopBackOff,  Terminating,       Workloads::LongRunning, 10..40,  1, WriteKind::Delete),
+    stage(Completed,         Absent,            Workloads::Jobs,        20..60,  1, WriteKind::ConfirmDeletion),
+    stage(Error,             Absent,            Workloads::Jobs,        20..60,  1, WriteKind::ConfirmDeletion),
+    stage(Terminating,       Absent,            Workloads::All,          2..6,   1, WriteKind::ConfirmDeletion),
 ];
 
 const fn stage(
@@ -99,7 +99,7 @@ const fn stage(
     }
 }
 
-/// Returns the stages of a pod of such a workload in this state.
+/// Returns the stages of a pod in this state, of a workload of this kind.
 pub(crate) fn stages_of(
     state: PodState,
     kind: WorkloadKind,

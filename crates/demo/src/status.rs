@@ -1,4 +1,4 @@
-//! `StatusLine`: the progress of the simulation in one line of the terminal, updated each second.
+//! `StatusLine`: shows the progress of the simulation in one line of the terminal, updated each second.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use watchet_client::RestClient;
 use super::progress::Progress;
 use super::watchers::{DASHBOARD, INFORMER, SLOW_READER};
 
-/// The path of the resource that shows the watchers.
+/// The path of the list of watchers.
 const WATCHERS: &str = "/apis/watchet.dev/v1alpha1/watchers";
 
-/// How often the line is updated.
-const UPDATE: Duration = Duration::from_secs(1);
+/// The time between two updates of the line.
+const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A line on stdout, removed when dropped.
 pub(crate) struct StatusLine<'a> {
@@ -41,12 +41,12 @@ impl<'a> StatusLine<'a> {
 
     /// Updates the line until the future is dropped.
     pub(crate) async fn show(mut self) -> Infallible {
-        let mut ticks = interval(UPDATE);
+        let mut ticks = interval(UPDATE_INTERVAL);
         // The first tick is immediate.
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            // During the shutdown of the server there is no response.
+            // An error is normal while the server shuts down.
             let watchers = self.client.get_json::<Value>(WATCHERS, &[]).await;
             let watchers = watchers.unwrap_or_default();
             let (pods, running) = self.progress.pods();
@@ -73,7 +73,7 @@ impl Drop for StatusLine<'_> {
     }
 }
 
-/// Returns the events sent to each client, and the phase of a watch that is not live.
+/// Returns the number of events sent to each client, and the phase and the lag of each watch that is not live.
 fn text_of_watchers(list: &Value) -> String {
     let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
     let texts = [INFORMER, DASHBOARD, SLOW_READER].map(|user_agent| {

@@ -12,11 +12,11 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Sleep, sleep};
 use watchet_client::{ByteStream, Dialer};
 
-/// The receive buffer of the socket: the kernel of a client with a large one accepts megabytes that the client has not read.
+/// The receive buffer of the socket: with a default-sized one the kernel accepts megabytes that the client has not read.
 const RECEIVE_BUFFER_BYTES: u32 = 32 << 10;
 
-/// The bytes that a slow connection reads after each pause. They are so few that the receive buffer remains full, so the
-/// server notices nothing of these reads.
+/// The bytes that a slow connection reads after each pause. They are so few that the receive buffer remains full and the
+/// server cannot send.
 const SLOW_READ_BYTES: usize = 64;
 
 /// The pause between reads of a slow connection.
@@ -29,7 +29,7 @@ pub(crate) struct ReadSpeed {
 }
 
 impl ReadSpeed {
-    /// Changes the speed. A connection that pauses at the moment follows after its pause.
+    /// Changes the speed. A connection in a pause changes its speed after the pause.
     pub(crate) fn set_slow(&self, is_slow: bool) {
         self.is_slow.store(is_slow, Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ impl Dialer for ThrottledDialer {
 struct ThrottledStream<S = TcpStream> {
     stream: S,
     speed: ReadSpeed,
-    /// The present pause.
+    /// The current pause.
     pause: Option<Pin<Box<Sleep>>>,
 }
 

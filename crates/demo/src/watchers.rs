@@ -23,25 +23,25 @@ pub(crate) const INFORMER: &str = "demo-informer";
 pub(crate) const DASHBOARD: &str = "demo-dashboard";
 pub(crate) const SLOW_READER: &str = "demo-slow-reader";
 
-/// The time that the slow reader reads slowly. The server parks its watch in less than half of it, and its history has the
-/// events of a longer time.
-const SLOW: Duration = Duration::from_secs(40);
+/// How long the slow reader reads slowly. The server parks its watch in less than half of this time, and retains the events of a
+/// longer time, so that the watch loses none.
+const SLOW_PERIOD: Duration = Duration::from_secs(40);
 
-/// The time that it reads at full speed after that.
-const FAST: Duration = Duration::from_secs(10);
+/// How long it then reads at full speed.
+const FAST_PERIOD: Duration = Duration::from_secs(10);
 
-/// The pause before it opens its watch again.
+/// The pause before the slow reader opens its watch again.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of deletions that can wait for their confirmation. Further ones are confirmed with the next change of the pod.
+/// The maximum number of deletions that wait for their confirmation. Others are confirmed with the next change of the pod.
 const DELETIONS_MAX: usize = 1024;
 
-/// A pod that a client has deleted.
+/// A pod with a deletionTimestamp.
 #[derive(Debug)]
 pub(crate) struct DeletedPod {
     pub name: String,
     pub uid: String,
-    /// When the informer received the deletion.
+    /// When the informer received the update.
     pub at: Instant,
 }
 
@@ -53,11 +53,11 @@ pub(crate) struct Informers {
 }
 
 impl Informers {
-    /// Starts both and waits until each has its first list. Also returns the pods that clients delete, as long as kubelets have
-    /// to confirm their end.
+    /// Starts both informers and waits until their caches are synced. Also returns a channel of the pods that have a
+    /// deletionTimestamp, so that kubelets can confirm the deletions.
     ///
     /// # Errors
-    /// The configuration is invalid, or an informer was stopped before.
+    /// The configuration is invalid, or an informer stopped before its first list.
     pub(crate) async fn start(
         config: &RestConfig,
     ) -> Result<(Self, mpsc::Receiver<DeletedPod>), DemoError> {
@@ -139,36 +139,36 @@ impl SlowReader {
         }
     }
 
-    /// Watches from the present version until the watch ends.
+    /// Watches from the current resourceVersion until the watch ends.
     async fn watch(&self) -> Result<(), RestError> {
         let resource = ApiResource::namespaced("", "v1", "configmaps", "ConfigMap");
         let maps = self
             .client
             .resource::<PartialObjectMetadata>(resource.clone());
-        let few = ListParams {
+        let one = ListParams {
             limit: Some(1),
             ..ListParams::default()
         };
-        let list = maps.namespace(NAMESPACE).list(&few).await?;
+        let list = maps.namespace(NAMESPACE).list(&one).await?;
         let version = list.metadata.resource_version.unwrap_or_default();
         let path = resource.url_path(Some(NAMESPACE));
         let query = [("watch", "true"), ("resourceVersion", version.as_str())];
-        let mut pieces = Box::pin(self.client.get_stream(&path, &query).await?);
+        let mut chunks = Box::pin(self.client.get_stream(&path, &query).await?);
         let read = async {
-            while let Some(piece) = pieces.next().await {
-                piece?;
+            while let Some(chunk) = chunks.next().await {
+                chunk?;
             }
             Ok(())
         };
         let change_speed = async {
             loop {
                 self.speed.set_slow(true);
-                sleep(SLOW).await;
+                sleep(SLOW_PERIOD).await;
                 self.speed.set_slow(false);
-                sleep(FAST).await;
+                sleep(FAST_PERIOD).await;
             }
         };
-        // The end comes first: after it the speed has no effect.
+        // Check the end of the watch first: after it the speed has no effect.
         tokio::select! {
             biased;
             ended = read => ended,
