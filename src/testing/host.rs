@@ -262,9 +262,9 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// The directory of a server.
+/// The data directory of a server.
 enum Directory {
-    /// It outlives the server.
+    /// It remains when the server ends.
     Persistent(PathBuf),
     Temporary(TemporaryDirectory),
 }

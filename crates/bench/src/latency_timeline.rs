@@ -1,17 +1,18 @@
-//! Latencies over the time of a run: a median, a 99th percentile and a maximum for each interval.
-//! The intervals double when there are too many, so that a run of any length takes little memory.
+//! Latencies over the time of a run: the median, the 99th percentile and the maximum for each
+//! interval. When there are too many intervals, their length doubles, so that a run of any length
+//! takes little memory.
 
 use std::time::Duration;
 
-/// The first length of an interval.
+/// The initial length of an interval.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// The maximum number of intervals: a plot has more pixels, but a report should be short.
 const INTERVALS_MAX: usize = 120;
-/// The average number of values that an interval needs, or its p99 would be its maximum.
+/// The minimum average number of values per interval: with fewer, the p99 is the maximum.
 const VALUES_MIN: u64 = 50;
-/// The number of intervals that a run has at least, if it is long enough, however few its values.
+/// Intervals with few values are not merged below this number of intervals.
 const INTERVALS_MIN: usize = 10;
-/// Buckets per factor of two, which bounds the relative error of a percentile to 4.5 %.
+/// Buckets per factor of two. The relative error of a percentile is at most 4.5 %.
 const BUCKETS_PER_OCTAVE: f64 = 8.0;
 
 /// Latencies by the interval in which they were measured.
@@ -74,7 +75,7 @@ impl Default for LatencyTimeline {
 }
 
 impl LatencyTimeline {
-    /// Adds a latency that was measured `at` this time since the start of the run.
+    /// Adds a latency that was measured at the time `at` since the start of the run.
     pub(super) fn record(&mut self, at: Duration, latency: Duration) {
         while self.index(at) >= INTERVALS_MAX {
             self.double();
@@ -170,7 +171,7 @@ impl Histogram {
         self.buckets.iter().copied().map(u64::from).sum()
     }
 
-    /// Returns the middle of the bucket that has the quantile, in whole microseconds.
+    /// Returns the middle of the bucket that contains the quantile, in whole microseconds.
     fn quantile(&self, quantile: f64) -> f64 {
         let rank = (self.count() as f64 * quantile).ceil() as u64;
         let mut passed = 0;

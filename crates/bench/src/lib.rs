@@ -1,6 +1,6 @@
 //! `watchet bench`: a load generator for any Kubernetes API server, its report, and the comparison
-//! of two reports. It is a client,
-//! independent of the server's code: it uses `watchet_client` for the kubeconfig.
+//! of two reports. It is a client, independent of the server's code: it uses `watchet_client` for
+//! the kubeconfig.
 //!
 //! # Structure
 //!

@@ -1,5 +1,5 @@
-//! What a report says about its run besides results: when and where it ran, with which parameters,
-//! and the command that repeats it.
+//! The metadata of a report: when and where the run took place, its parameters, and the command
+//! that repeats it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,8 @@ use clap::{Arg, ArgMatches, Command};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Arguments that select the server and the form of the report: they are no parameters of the load.
+/// Arguments that are not parameters of the load: they select the server and the form of the
+/// report.
 const NOT_PARAMETERS: [&str; 10] = [
     "kubeconfig",
     "context",
@@ -24,14 +25,14 @@ const NOT_PARAMETERS: [&str; 10] = [
     "saturate",
 ];
 
-/// Arguments that a command to repeat the run does not need.
+/// Arguments that the command to repeat the run omits.
 const NOT_REPEATED: [&str; 3] = ["json", "print", "html"];
 
-/// Arguments whose value is secret or is valid on one machine only, and what replaces it.
+/// Arguments whose value is secret or is valid on one machine only, and the text that replaces it.
 const PLACEHOLDERS: [(&str, &str); 3] =
     [("kubeconfig", "FILE"), ("token", "TOKEN"), ("pid", "PID")];
 
-/// When, where and how a run was made.
+/// When, where and with which parameters a run took place.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Metadata {
@@ -58,7 +59,7 @@ pub(super) struct Machine {
 }
 
 impl Metadata {
-    /// Describes a run that starts now, of `bench` with its parsed arguments.
+    /// Returns the metadata of a run of `bench` with these parsed arguments that starts now.
     pub(super) fn now(bench: &Command, matches: &ArgMatches) -> Self {
         let mut words = vec!["watchet".to_owned(), bench.get_name().to_owned()];
         let (mut command, mut matches) = (bench, matches);
@@ -85,12 +86,12 @@ impl Metadata {
             command: words.join(" "),
             parameters,
             generator: env!("CARGO_PKG_VERSION").to_owned(),
-            machine: Machine::this(),
+            machine: Machine::local(),
         }
     }
 }
 
-/// Returns the values of an argument, given or by default; `true` is that of a flag.
+/// Returns the values of an argument, given or default; `true` for a flag that is set.
 fn values(argument: &Arg, matches: &ArgMatches) -> Vec<String> {
     let raw = matches.try_get_raw(argument.get_id().as_str());
     let Ok(Some(raw)) = raw else {
@@ -103,7 +104,7 @@ fn values(argument: &Arg, matches: &ArgMatches) -> Vec<String> {
         .collect()
 }
 
-/// Returns the words of a command line that give an argument, none if it has its default.
+/// Returns the words of the command line for an argument; none if the argument was not given.
 fn given(argument: &Arg, matches: &ArgMatches, values: &[String]) -> Vec<String> {
     let id = argument.get_id().as_str();
     if values.is_empty() || matches.value_source(id) != Some(ValueSource::CommandLine) {
@@ -135,7 +136,7 @@ fn quoted(word: &str) -> String {
 
 impl Machine {
     /// Returns the machine of this process.
-    fn this() -> Self {
+    fn local() -> Self {
         let first_line = |path: &str| {
             let text = fs::read_to_string(path).unwrap_or_default();
             text.lines().next().unwrap_or_default().to_owned()

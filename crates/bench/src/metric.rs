@@ -1,5 +1,5 @@
-//! The values of a report as a reader sees them: the title of each key, its unit, and whether more
-//! or less of it is better.
+//! Describes the values of a report: the title and the unit of each key, and whether a higher or a
+//! lower value is better.
 
 use super::latency::Summary;
 use super::report::Value;
@@ -7,9 +7,9 @@ use super::report::Value;
 /// The part of a report that a value belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Category {
-    /// What was requested: differs only if the runs differ.
+    /// An input of the run, from its arguments.
     Parameter,
-    /// How much was done.
+    /// The amount of work done.
     Work,
     /// A count that is 0 in a run without faults.
     Fault,
@@ -29,7 +29,7 @@ pub(super) enum Better {
     Neither,
 }
 
-/// The unit of a value in the report, from which that of the page follows.
+/// The unit of a value in the report. It determines the unit in which pages show the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Count,
@@ -45,12 +45,12 @@ pub(super) enum Unit {
     /// Memory in bytes, shown in MiB.
     Memory,
     Kibibytes,
-    /// A part of 1, shown in percent.
-    Part,
+    /// A fraction from 0 to 1, shown in percent.
+    Fraction,
     Text,
 }
 
-/// A value of a report.
+/// The description of a value of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Metric {
     pub key: &'static str,
@@ -229,7 +229,7 @@ const METRICS: &[Metric] = &[
     ),
     server("cpu_ms", "CPU time", Unit::Milliseconds),
     generator("generator_cpu_ms", "CPU time", Unit::Milliseconds),
-    generator("generator_busy", "Busy part of its threads", Unit::Part),
+    generator("generator_busy", "Busy part of its threads", Unit::Fraction),
     generator("generator_is_bottleneck", "Bottleneck", Unit::Text),
     generator(
         "write_late_ms_max",
@@ -238,7 +238,7 @@ const METRICS: &[Metric] = &[
     ),
 ];
 
-/// Returns the description of a key; `None` for one that a newer version reports.
+/// Returns the description of a key; `None` if only a later version reports the key.
 pub(super) fn find(key: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.key == key)
 }
@@ -248,7 +248,7 @@ pub(super) fn title(key: &str) -> String {
     find(key).map_or_else(|| key.replace('_', " "), |metric| metric.title.to_owned())
 }
 
-/// A latency of which a page shows one only, in order of preference.
+/// The latencies that can represent a run, in order of preference.
 const PRIMARY_LATENCIES: [&str; 4] = [
     "latency_us",
     "latency_us_last",
@@ -256,7 +256,8 @@ const PRIMARY_LATENCIES: [&str; 4] = [
     "latency_us_watch",
 ];
 
-/// Returns which of these latencies represents the run: the first of a fixed order that has values.
+/// Returns the latency that represents the run: the first of [`PRIMARY_LATENCIES`] that has values,
+/// else the first that has any.
 pub(super) fn primary_latency<'k>(latencies: &[(&'k str, Summary)]) -> Option<(&'k str, Summary)> {
     let measured = || latencies.iter().filter(|(_, summary)| summary.count > 0);
     let preferred = PRIMARY_LATENCIES
@@ -266,7 +267,8 @@ pub(super) fn primary_latency<'k>(latencies: &[(&'k str, Summary)]) -> Option<(&
 }
 
 impl Unit {
-    /// Returns the divisor from the report's unit to the one that is shown, and the latter's name.
+    /// Returns the divisor that converts the report's unit to the shown unit, and the name of the
+    /// shown unit.
     const fn shown(self) -> (f64, &'static str) {
         match self {
             Self::Count | Self::Text => (1.0, ""),
@@ -279,7 +281,7 @@ impl Unit {
             Self::Volume => (1e6, "MB"),
             Self::Memory => (1_048_576.0, "MiB"),
             Self::Kibibytes => (1.0, "KiB"),
-            Self::Part => (0.01, "%"),
+            Self::Fraction => (0.01, "%"),
         }
     }
 
@@ -316,7 +318,7 @@ pub(super) fn value_text(key: &str, value: &Value) -> Option<String> {
     }
 }
 
-/// Returns a number with thousands separators; one that is no integer with three or more
+/// Returns a number with thousands separators; a number that is not an integer has at least three
 /// significant digits.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();

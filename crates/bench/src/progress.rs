@@ -9,11 +9,11 @@ use tokio::time::Instant;
 /// Redraws of the bar per second.
 const DRAWS_PER_SECOND: u8 = 4;
 
-/// The first distance of two samples.
-const SAMPLE: Duration = Duration::from_millis(100);
+/// The initial minimum time between two samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The maximum number of samples: a plot has at most one point per pixel. The distance doubles when
-/// there are more.
+/// The maximum number of samples: a plot has at most one point per pixel. When there are more, the
+/// interval doubles.
 const SAMPLES_MAX: usize = 600;
 
 /// The progress of a load.
@@ -23,8 +23,8 @@ pub(super) struct Progress {
     begin: Instant,
     /// The amount of work done, by time.
     samples: Vec<(Duration, u64)>,
-    /// The minimum distance of two samples.
-    distance: Duration,
+    /// The minimum time between two samples.
+    interval: Duration,
 }
 
 impl Progress {
@@ -47,7 +47,7 @@ impl Progress {
             bar,
             begin: Instant::now(),
             samples: vec![(Duration::ZERO, 0)],
-            distance: SAMPLE,
+            interval: SAMPLE_INTERVAL,
         }
     }
 
@@ -56,12 +56,12 @@ impl Progress {
         self.bar.set_position(done);
         let now = self.begin.elapsed();
         let last = self.samples.last().map_or(Duration::ZERO, |(at, _)| *at);
-        if now < last + self.distance {
+        if now < last + self.interval {
             return;
         }
         self.samples.push((now, done));
         if self.samples.len() > SAMPLES_MAX {
-            self.distance *= 2;
+            self.interval *= 2;
             let mut number = 0;
             self.samples.retain(|_| {
                 number += 1;
@@ -91,10 +91,10 @@ mod tests {
     async fn throughput_is_the_growth_between_samples() {
         let mut progress = Progress::begin("test", 100);
         for done in [10, 20, 20, 80] {
-            tokio::time::advance(SAMPLE / 2).await;
+            tokio::time::advance(SAMPLE_INTERVAL / 2).await;
             // Too soon for another sample.
             progress.set(done - 5);
-            tokio::time::advance(SAMPLE / 2).await;
+            tokio::time::advance(SAMPLE_INTERVAL / 2).await;
             progress.set(done);
         }
         let rates: Vec<f64> = progress
@@ -109,7 +109,7 @@ mod tests {
     async fn long_loads_have_fewer_samples() {
         let mut progress = Progress::begin("test", 10_000);
         for done in 1..=10_000 {
-            tokio::time::advance(SAMPLE).await;
+            tokio::time::advance(SAMPLE_INTERVAL).await;
             progress.set(done);
         }
         let rates = progress.end();

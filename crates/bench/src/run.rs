@@ -211,8 +211,9 @@ fn on_resource(
     })
 }
 
-/// Runs a load. Afterwards, so that nothing is measured, requests the description of a target, if
-/// the report shows it; the floor has none.
+/// Runs a load. If the report shows the server, requests its version and storage after the load, so
+/// that these requests do not affect the measurement. `target` is `None` for the floor, which has
+/// neither.
 fn in_runtime(
     how: &ReportArgs,
     target: Option<&Arc<Target>>,

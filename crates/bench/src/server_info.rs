@@ -1,4 +1,4 @@
-//! What a server says about itself: its version, and for watchet its storage.
+//! The version of a server and, for watchet, its storage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::client::{self, Call};
 use super::target::Target;
 use watchet_tasks::Tasks;
 
-/// The time limit of all requests: the description of the server is not worth a longer wait.
+/// The time limit of each request. The report is complete without these values.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A server.
+/// The version and storage of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct ServerInfo {
@@ -27,8 +27,8 @@ pub(super) struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Requests the description. What the server does not have, or what the user may not read, is
-    /// left out.
+    /// Requests the values. A value is `None` if the server does not have it or the user may not
+    /// read it.
     pub(super) async fn request(target: &Arc<Target>) -> Self {
         Self {
             version: member(target, "/version", "gitVersion").await,
@@ -37,7 +37,7 @@ impl ServerInfo {
     }
 }
 
-/// Returns a member of the JSON document at a path.
+/// Returns a string member of the JSON document at a path; `None` if the request fails.
 async fn member(target: &Arc<Target>, path: &str, name: &str) -> Option<String> {
     let tasks = Tasks::new();
     let response = client::with_connection(target, &tasks, async |connection| {

@@ -122,8 +122,8 @@ enum Phase {
 }
 
 impl Phase {
-    /// Returns the phase that a [`WatchMonitor`] shows.
-    fn shown(&self) -> WatchPhase {
+    /// Returns the phase that a [`WatchMonitor`] reports.
+    fn watch_phase(&self) -> WatchPhase {
         match self {
             Self::Initial { .. } => WatchPhase::Initial,
             Self::CatchUp => WatchPhase::CatchingUp,
@@ -162,7 +162,7 @@ impl CacheWatcher {
         let stop = context.stop.clone();
         let mut watcher = Self {
             begun: false,
-            progress: WatchProgress::new(position, phase.shown()),
+            progress: WatchProgress::new(position, phase.watch_phase()),
             _counted: context.metrics.watchers.hold(),
             _counted_sharded: predicate
                 .shard
@@ -476,7 +476,7 @@ impl CacheWatcher {
     }
 
     fn enter(&mut self, phase: Phase) {
-        self.progress.set_phase(phase.shown());
+        self.progress.set_phase(phase.watch_phase());
         self.phase = phase;
     }
 

@@ -9,13 +9,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::CachedResource;
+use super::list_progress::{ListProgress, ListReport};
 use super::pressure::WithPressure;
 use super::unreadable::Unreadable;
-use watchet_api::{EventType, InvalidKey, Object, ObjectKey, ResourceVersion, StorageKey};
-use watchet_reflector::{Change, ChangeBatch, ChangeStream, ListerWatcher, Listing, SourceError};
+use watchet_api::{EventType, Object, ResourceVersion};
+use watchet_reflector::{ChangeStream, ListerWatcher, Listing, SourceError};
 use watchet_storage::{
-    KeyValue, ListPage, ListRequest, ListVisitor, ProgressRequester, Storage, StorageBatch,
-    StorageError, StorageEvent, VisitedValue, unreadable_reason,
+    KeyValue, ListPage, ListRequest, ListVisitor, ProgressRequester, Storage, StorageError,
+    VisitedValue,
 };
 use watchet_tasks::Tasks;
 
@@ -55,10 +56,29 @@ impl ListerWatcher for StorageSource {
         self.forget_recoveries();
         // Before the list: if storage is replaced during the list, the next watch is refused.
         self.incarnation = self.storage.incarnation();
-        match self.list_by_visit().await {
-            Some(listing) => listing,
-            None => self.list_by_pages().await,
+        let progress = Arc::new(ListProgress::start());
+        let list = async {
+            match self.list_by_visit(&progress).await {
+                Some(listing) => listing,
+                None => self.list_by_pages(&progress).await,
+            }
+        };
+        let log = |report: ListReport, message: &str| {
+            let ListReport {
+                objects,
+                elapsed,
+                objects_per_second,
+            } = report;
+            let resource = &self.resource.name;
+            tracing::info!(%resource, objects, ?elapsed, objects_per_second, "{message}");
+        };
+        let listing = progress
+            .report_during(list, |report| log(report, "listing"))
+            .await;
+        if let Some(report) = progress.last_report().filter(|_| listing.is_ok()) {
+            log(report, "listed");
         }
+        listing
     }
 
     async fn recovered(&mut self) {
@@ -108,9 +128,13 @@ impl StorageSource {
 
     /// Lists by a visit, if the storage supports it: the values are decoded without a copy, on several
     /// threads.
-    async fn list_by_visit(&self) -> Option<Result<Listing<Object>, SourceError>> {
+    async fn list_by_visit(
+        &self,
+        progress: &Arc<ListProgress>,
+    ) -> Option<Result<Listing<Object>, SourceError>> {
         let decoder = Arc::new(Decoder {
             resource: self.resource.clone(),
+            progress: Arc::clone(progress),
             parts: Mutex::default(),
         });
         let visited = self.storage.visit(&self.resource.prefix, decoder.clone());
@@ -122,7 +146,7 @@ impl StorageSource {
     }
 
     /// Lists page by page.
-    async fn list_by_pages(&self) -> Result<Listing<Object>, SourceError> {
+    async fn list_by_pages(&self, progress: &ListProgress) -> Result<Listing<Object>, SourceError> {
         let prefix = self.resource.prefix.clone();
         let mut request = ListRequest {
             prefix,
@@ -150,7 +174,9 @@ impl StorageSource {
             };
             // Reads the next page while this one is decoded.
             let (next, decoded) = tokio::join!(read, self.decode(page.items));
-            list.add(decoded?);
+            let decoded = decoded?;
+            progress.add(decoded.len());
+            list.add(decoded);
             match next {
                 Some(next) => page = next?,
                 None => return list.into_listing(page.revision),
@@ -217,6 +243,7 @@ impl DecodedList {
 /// Decodes the values of a visit.
 struct Decoder {
     resource: Arc<CachedResource>,
+    progress: Arc<ListProgress>,
     /// The visited parts with their indexes, in any order.
     parts: Mutex<Vec<(usize, Vec<Decoded>)>>,
 }
@@ -228,6 +255,7 @@ impl ListVisitor for Decoder {
             self.resource.object(value.key, at, event_type, value.value)
         };
         let decoded = values.iter().map(decode).collect();
+        self.progress.add(values.len());
         self.parts.lock().push((index, decoded));
     }
 }
@@ -258,101 +286,6 @@ fn combine(unreadable: &[Unreadable]) -> SourceError {
     SourceError::Undecodable { detail }
 }
 
-impl CachedResource {
-    /// Decodes the object stored in `item`.
-    pub(super) fn decode(&self, item: &KeyValue) -> Result<Arc<Object>, Unreadable> {
-        // ADDED, because the object is most often sent as part of an initial state.
-        self.object(&item.key, item.mod_revision, EventType::Added, &item.value)
-    }
-
-    fn object(
-        &self,
-        key: &StorageKey,
-        at: ResourceVersion,
-        event_type: EventType,
-        bytes: &[u8],
-    ) -> Result<Arc<Object>, Unreadable> {
-        let object_key = self.key_of(key)?;
-        let transform = self.transform.as_ref();
-        let transformed = transform.and_then(|transform| transform.transform(bytes));
-        let bytes = transformed.as_deref().unwrap_or(bytes);
-        Object::decode(object_key, at, event_type, bytes, &self.columns)
-            .map(Arc::new)
-            .inspect_err(|_| self.metrics.decode_errors.inc())
-            .map_err(|error| Unreadable {
-                key: key.clone(),
-                detail: unreadable_reason(bytes).unwrap_or_else(|| error.to_string()),
-            })
-    }
-
-    /// Returns the storage key of an object's key.
-    pub(super) fn storage_key(&self, key: &ObjectKey) -> Result<StorageKey, InvalidKey> {
-        self.prefix.join(key.as_str())
-    }
-
-    /// Returns the object key of a storage key, which must have the resource's prefix.
-    pub(super) fn key_of(&self, key: &StorageKey) -> Result<ObjectKey, Unreadable> {
-        self.prefix
-            .strip(key.as_str())
-            .map(ObjectKey::from)
-            .ok_or_else(|| Unreadable {
-                key: key.clone(),
-                detail: format!("the key is not under {}", self.prefix),
-            })
-    }
-
-    /// Decodes the state before `event`, stored as `value`. Its own version is unknown; the version
-    /// before the event stands for it.
-    pub(super) fn previous(
-        &self,
-        event: &StorageEvent,
-        value: &[u8],
-    ) -> Result<Arc<Object>, Unreadable> {
-        let before = ResourceVersion::new(event.revision.get() - 1);
-        self.object(&event.key, before, EventType::Modified, value)
-    }
-
-    /// Decodes the change of `event`.
-    pub(super) fn change(&self, event: &StorageEvent) -> Result<Change<Object>, Unreadable> {
-        let object =
-            |event_type, bytes: &[u8]| self.object(&event.key, event.revision, event_type, bytes);
-        match (&event.value, &event.previous) {
-            (Some(value), None) => Ok(Change::Added(object(EventType::Added, value)?)),
-            (Some(value), Some(_)) => Ok(Change::Modified(object(EventType::Modified, value)?)),
-            (None, Some(last)) => Ok(Change::Deleted(object(EventType::Deleted, last)?)),
-            (None, None) => Err(Unreadable {
-                key: event.key.clone(),
-                detail: format!("deleted at {} without its last value", event.revision),
-            }),
-        }
-    }
-
-    /// Decodes the changes of `batch`. If one cannot be decoded, returns the complete revisions
-    /// before it and the error.
-    fn changes(&self, batch: StorageBatch) -> Vec<Result<ChangeBatch<Object>, SourceError>> {
-        let decoded: Result<Vec<_>, _> = batch
-            .events
-            .iter()
-            .map(|event| self.change(event).map_err(|error| (event.revision, error)))
-            .collect();
-        let (revision, error) = match decoded {
-            Ok(changes) => {
-                let at = batch.revision;
-                return vec![Ok(ChangeBatch { changes, at })];
-            }
-            Err(unreadable) => unreadable,
-        };
-        // A revision is returned whole or not at all.
-        let before = batch
-            .events
-            .iter()
-            .filter(|event| event.revision < revision);
-        let changes = before.map_while(|event| self.change(event).ok()).collect();
-        let at = ResourceVersion::new(revision.get() - 1);
-        vec![Ok(ChangeBatch { changes, at }), Err(error.into())]
-    }
-}
-
 fn source_error(error: StorageError) -> SourceError {
     match error {
         // Of a revision in the future, the store lost its newest writes: the cached state is invalid.
@@ -377,8 +310,9 @@ fn source_error(error: StorageError) -> SourceError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{pod, resource, rv};
+    use super::super::tests::{pod, resource};
     use super::*;
+    use watchet_api::StorageKey;
     use watchet_storage::memory::Memory;
     use watchet_storage::{Expect, Put};
 
@@ -416,8 +350,9 @@ mod tests {
     async fn a_list_by_visit_equals_a_list_by_pages() {
         for count in [0, 1, 500] {
             let source = filled(count, &[]).await;
-            let visited = source.list_by_visit().await.unwrap().unwrap();
-            let paged = source.list_by_pages().await.unwrap();
+            let progress = Arc::new(ListProgress::start());
+            let visited = source.list_by_visit(&progress).await.unwrap().unwrap();
+            let paged = source.list_by_pages(&progress).await.unwrap();
             assert_eq!(visited.at, paged.at);
             let texts = |listing: Listing<Object>| {
                 let objects = listing.objects.into_iter();
@@ -441,59 +376,16 @@ mod tests {
         let many: Vec<_> = (100..130).collect();
         for unreadable in [&[7][..], &[450, 3], &many] {
             let source = filled(500, unreadable).await;
-            let error = source.list_by_pages().await.unwrap_err();
+            let progress = Arc::new(ListProgress::start());
+            let error = source.list_by_pages(&progress).await.unwrap_err();
             let SourceError::Undecodable { detail: expected } = error else {
                 panic!("{error:?}");
             };
             assert!(expected.contains("/pods/ns/0"), "{expected}");
-            match source.list_by_visit().await.unwrap() {
+            match source.list_by_visit(&progress).await.unwrap() {
                 Err(SourceError::Undecodable { detail }) => assert_eq!(detail, expected),
                 other => panic!("{other:?}"),
             }
         }
-    }
-
-    /// WC-003: rejects keys of other resources that storage returns.
-    #[test]
-    fn key_outside_of_prefix_is_rejected() {
-        let item = |key: &str| KeyValue {
-            key: StorageKey::new(key).unwrap(),
-            value: pod("ns/a", "web", "n1", 1).into(),
-            create_revision: rv(2),
-            mod_revision: rv(2),
-            is_stale: false,
-        };
-        let ours = resource().decode(&item("/pods/ns/a")).unwrap();
-        assert_eq!(ours.key().as_str(), "ns/a");
-        for foreign in ["/podsecrets/ns/a", "/secrets/ns/a"] {
-            let error = resource().decode(&item(foreign)).unwrap_err().to_string();
-            assert!(error.starts_with(foreign), "{error}");
-        }
-    }
-
-    /// Returns no part of a revision that has an unreadable change.
-    #[test]
-    fn changes_before_an_unreadable_one_are_whole_revisions() {
-        let event = |key: &str, revision, value: String| StorageEvent {
-            key: StorageKey::new(key).unwrap(),
-            revision: rv(revision),
-            value: Some(value.into()),
-            previous: None,
-        };
-        let batch = StorageBatch {
-            events: vec![
-                event("/pods/ns/a", 5, pod("ns/a", "web", "n1", 1)),
-                event("/pods/ns/b", 7, pod("ns/b", "web", "n1", 1)),
-                event("/pods/ns/c", 7, "garbage".into()),
-                event("/pods/ns/d", 9, pod("ns/d", "web", "n1", 1)),
-            ],
-            revision: rv(9),
-        };
-        let changes = resource().changes(batch);
-        let [Ok(before), Err(SourceError::Undecodable { detail })] = &changes[..] else {
-            panic!("{changes:?}");
-        };
-        assert_eq!((before.changes.len(), before.at), (1, rv(6)));
-        assert!(detail.starts_with("/pods/ns/c"), "{detail}");
     }
 }

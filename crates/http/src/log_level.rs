@@ -1,13 +1,13 @@
-//! `LogLevel`: what the HTTP layer needs of the logger, which `server` installs.
+//! `LogLevel`: the interface to the logger, which `server` installs.
 
 /// The log level of a server, which can be changed while it runs.
 pub trait LogLevel: std::fmt::Debug + Send + Sync {
-    /// Returns the present level, as it was set.
+    /// Returns the current level, as text that [`Self::set`] accepts.
     fn get(&self) -> String;
 
-    /// Sets the level: whatever `--log-level` accepts.
+    /// Sets the level to a value of `--log-level`.
     ///
     /// # Errors
-    /// Returns what is wrong with the text, and what is accepted.
+    /// The value is invalid; the text says which values are valid.
     fn set(&self, level: &str) -> Result<(), String>;
 }

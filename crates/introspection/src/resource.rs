@@ -70,7 +70,7 @@ pub(crate) fn resource(
                 ..Rules::DEFAULT
             },
             kind: OnceLock::new(),
-            members: definition.schema,
+            schema_value: definition.schema,
             schema: schema.expect("a schema of few levels"),
             columns: definition.columns,
             cells: definition.cells,
@@ -84,10 +84,10 @@ pub(crate) fn resource(
 #[derive(Debug)]
 struct Live {
     rules: Rules,
-    /// Made when it is first used: the types of the built-in kinds would take some milliseconds of each start.
+    /// Created on first use: parsing the types of the built-in kinds takes some milliseconds, which each start would pay.
     kind: OnceLock<KindType>,
-    /// The `openAPIV3Schema` as a value, for `kind`.
-    members: Value,
+    /// The `openAPIV3Schema` as a value, from which `kind` is created.
+    schema_value: Value,
     schema: SchemaText,
     columns: &'static [TableColumn],
     cells: fn(&Value, Timestamp) -> Vec<Value>,
@@ -111,7 +111,7 @@ impl Strategy for Live {
     }
 
     fn kind_type(&self) -> Option<&KindType> {
-        let types = || Types::from_schema(&self.members, &Types::builtins());
+        let types = || Types::from_schema(&self.schema_value, &Types::builtins());
         Some(
             self.kind
                 .get_or_init(|| KindType::custom(Arc::new(types()))),

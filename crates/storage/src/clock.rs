@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// The clock for deadlines and the times of revisions, which must survive a restart: the system time at which the store was
-/// opened plus Tokio's elapsed time, so that tests can pause it and system clock steps expire
-/// nothing.
+/// The clock for deadlines and the times of revisions, which must survive a restart: the system
+/// time at which the store was opened plus Tokio's elapsed time, so that tests can pause it and
+/// system clock steps expire nothing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     opened: Instant,

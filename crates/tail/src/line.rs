@@ -37,8 +37,8 @@ struct Change<'a> {
     changes: Vec<FieldChange>,
     /// Whether the change was not observed (the final state is unknown).
     missed: bool,
-    /// The field manager that made the change, if it is known and shown: the managed fields of a deleted object are those of
-    /// earlier writes.
+    /// The field manager that made the change, for the wide form only; `None` if it is unknown. It is unknown for a deletion,
+    /// because the managed fields of the object are those of earlier writes.
     author: Option<String>,
 }
 

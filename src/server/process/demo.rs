@@ -14,14 +14,15 @@ use crate::tasks::{DrainTimeout, TaskFailed};
 /// The first part of the name of the temporary directory.
 const DIRECTORY_PREFIX: &str = "watchet-demo";
 
-/// The settings of the server, other than its directory and port. The simulation changes about 400 KB of objects per second.
+/// The settings of the server, other than its directory and port. The retention limits the disk space of the history: the
+/// simulation writes about 400 KB of objects per second.
 const SETTINGS: [(&str, &str); 3] = [
     ("bind-address", "127.0.0.1"),
     ("durability", "none"),
     ("history-retention", "5m"),
 ];
 
-/// The age of the oldest state that can be read.
+/// The value of `history-retention`, as text for the user.
 const RETENTION: &str = "5 minutes";
 
 /// The time limit for the tasks of the simulation, and for requests in progress.
@@ -51,7 +52,7 @@ impl From<EmbeddedServerError> for DemoFailure {
     fn from(error: EmbeddedServerError) -> Self {
         match error {
             EmbeddedServerError::Task(failed) => Self::Task(failed),
-            // The flag of this command.
+            // The errors name the flag of `serve`.
             EmbeddedServerError::Config(text) | EmbeddedServerError::Build(text) => {
                 Self::Server(text.replace("--secure-port", "--port"))
             }
@@ -59,7 +60,7 @@ impl From<EmbeddedServerError> for DemoFailure {
     }
 }
 
-/// Runs the demonstration until a signal. `program` is how the user called this program.
+/// Runs the demonstration until a signal. `program` is the command with which the user runs this program.
 ///
 /// # Errors
 /// The server or the simulation cannot start, or has a bug; the directory cannot be removed.

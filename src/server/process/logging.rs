@@ -20,13 +20,13 @@ static LEVEL: OnceLock<Arc<ReloadableLevel>> = OnceLock::new();
 pub(in crate::server) fn init(config: &LogConfig) {
     let (subscriber, level) = subscriber(config, io::stderr);
     match subscriber.try_init() {
-        // It is empty, because only one logger can be installed.
+        // `LEVEL` was not set before, because only one logger can be installed.
         Ok(()) => drop(LEVEL.set(Arc::new(level))),
         Err(error) => tracing::debug!(%error, "logging is already set up"),
     }
 }
 
-/// Returns the level of the logger; `None` if it is that of an embedding program.
+/// Returns the level of the logger; `None` if an embedding program installed its own logger.
 pub(in crate::server) fn level() -> Option<Arc<dyn LogLevel>> {
     let level = Arc::clone(LEVEL.get()?);
     Some(level)
@@ -34,7 +34,7 @@ pub(in crate::server) fn level() -> Option<Arc<dyn LogLevel>> {
 
 /// The log level, which can be changed while the process runs.
 struct ReloadableLevel {
-    /// As it was set.
+    /// The level as it was set.
     text: Mutex<String>,
     set_filter: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
 }

@@ -32,7 +32,7 @@ use crate::storage::StorageError;
 use crate::tasks::{DrainTimeout, TaskFailed};
 use crate::{bench, cli as commands, demo as simulation, http, tail};
 
-/// The log of commands whose output says what they did: `watchet store` and `watchet demo`.
+/// The log level of commands whose output describes what they do: `watchet store` and `watchet demo`.
 const COMMAND_LOG_LEVEL: &str = "warn";
 
 /// The optional features, and whether this build has them.
@@ -143,7 +143,7 @@ fn print_console_link(kubeconfig: Option<&Path>) -> Result<ExitCode, Failure> {
 fn run_demo(matches: &clap::ArgMatches, program: &OsStr) -> Result<ExitCode, Failure> {
     init_command_log();
     let options = simulation::DemoOptions::from_matches(matches).map_err(DemoFailure::from)?;
-    // A relative path is another program in another directory.
+    // The user runs the printed commands in another directory, where a relative path is invalid.
     let name = Path::new(program);
     let path = match name.components().count() {
         0 | 1 => name.to_owned(),

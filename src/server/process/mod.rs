@@ -10,6 +10,7 @@ pub(super) mod kubeconfig;
 pub(super) mod pki;
 mod token_issuer;
 
+mod blocking_progress;
 pub(super) mod build;
 mod console_link;
 mod encryption;

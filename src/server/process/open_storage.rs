@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::metrics::Metrics;
 use crate::server::config::storage::{DurabilityConfig, StorageConfig};
 use crate::server::envtest::etcd_storage::EnvtestEtcdStorage;
+use crate::server::process::blocking_progress::with_reports;
 use crate::server::process::open_error::OpenError;
 use crate::server::process::open_etcd;
 use crate::storage::Storage;
@@ -84,9 +85,17 @@ fn open_embedded(
         file: &parent.data_dir.join(embedded::LAST_REVISION_FILE),
         was_used: parent.was_used,
     };
+    let file = directory.join(embedded::DATA_FILE);
+    let bytes = std::fs::metadata(file).map_or(0, |file| file.len());
+    let report = |elapsed| {
+        let directory = directory.display();
+        tracing::info!(%directory, bytes, ?elapsed, "opening the store");
+    };
     // Opening verifies the file, which blocks for some time if it is large.
     tokio::task::block_in_place(|| {
-        Embedded::open_with_last_revision(&directory, last_revision, config)
+        with_reports(report, || {
+            Embedded::open_with_last_revision(&directory, last_revision, config)
+        })
     })
 }
 

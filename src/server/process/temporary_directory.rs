@@ -1,24 +1,24 @@
-//! `TemporaryDirectory`: a directory of a server that ends with the server.
+//! `TemporaryDirectory`: the data directory of a temporary server, removed when the server ends.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// The number of random hexadecimal digits in the name. An existing directory is an error.
+/// The number of random hexadecimal digits in the name.
 const NAME_LENGTH: usize = 12;
 
 /// A new directory that only this user can read. It is removed with its content when it is dropped.
 #[derive(Debug)]
 pub(crate) struct TemporaryDirectory {
-    /// Empty once it was removed.
+    /// Empty after [`Self::remove`].
     path: PathBuf,
 }
 
 impl TemporaryDirectory {
-    /// Creates a directory in that for temporary files, whose name begins with `prefix`.
+    /// Creates a directory whose name begins with `prefix` in the directory for temporary files.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// It cannot be created, or already exists.
     pub(crate) fn create(prefix: &str) -> io::Result<Self> {
         let random = uuid::Uuid::new_v4().simple().to_string();
         let name = format!("{prefix}-{}", &random[..NAME_LENGTH]);

@@ -58,7 +58,7 @@ pub(crate) struct ReportArgs {
     /// Print only this value of the report, e.g. latency_us_last.p99 (may be repeated)
     #[arg(long, value_name = "KEY", conflicts_with = "json")]
     pub print: Vec<String>,
-    /// Also write a page with the result and plots, for a browser
+    /// Also write an HTML page with the result and plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

@@ -6,10 +6,10 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// Report of --json; the other one is compared with it
+    /// Report of --json, the baseline
     #[arg(value_name = "A.json")]
     pub a: PathBuf,
-    /// Report of --json
+    /// Report of --json, compared with the baseline
     #[arg(value_name = "B.json")]
     pub b: PathBuf,
     /// Name of the first report [default: its file name]
@@ -18,7 +18,7 @@ pub(crate) struct CompareArgs {
     /// Name of the second report [default: its file name]
     #[arg(long, value_name = "NAME")]
     pub name_b: Option<String>,
-    /// Also write a page with the values and plots of both, for a browser
+    /// Also write an HTML page with the values and plots of both
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

@@ -43,7 +43,7 @@ pub(super) struct WorkerResult {
     pub first_failure: Option<ClientError>,
     /// Consistent reads that did not return the worker's last write.
     pub stale: u64,
-    /// The latencies of all requests by the time of the run.
+    /// The latencies of all requests by the time since the start of the run.
     pub timeline: LatencyTimeline,
 }
 

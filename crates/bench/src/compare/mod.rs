@@ -15,7 +15,7 @@ pub(super) use values::{Assessment, Row, ratio_text};
 
 /// A report with its name in the comparison.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct NamedReport {
     pub name: String,
     pub report: Report,
 }
@@ -23,8 +23,8 @@ pub(super) struct Named {
 /// Two reports of the same load, and how their values differ.
 #[derive(Debug)]
 pub(super) struct Comparison {
-    pub a: Named,
-    pub b: Named,
+    pub a: NamedReport,
+    pub b: NamedReport,
     pub parameters: Vec<Difference>,
     pub rows: Vec<Row>,
 }
@@ -37,11 +37,11 @@ pub(super) fn read(args: &CompareArgs) -> Result<Comparison, BenchError> {
     let (name_a, name_b) = names(args);
     let (a, b) = (read_report(&args.a)?, read_report(&args.b)?);
     Comparison::new(
-        Named {
+        NamedReport {
             name: name_a,
             report: a,
         },
-        Named {
+        NamedReport {
             name: name_b,
             report: b,
         },
@@ -82,8 +82,8 @@ impl Comparison {
     ///
     /// # Errors
     /// They are of different loads.
-    pub(super) fn new(a: Named, b: Named) -> Result<Self, BenchError> {
-        let load = |named: &Named| named.report.load().to_owned();
+    pub(super) fn new(a: NamedReport, b: NamedReport) -> Result<Self, BenchError> {
+        let load = |named: &NamedReport| named.report.load().to_owned();
         let (load_a, load_b) = (load(&a), load(&b));
         if load_a != load_b {
             return Err(BenchError::Usage(format!(
@@ -100,17 +100,17 @@ impl Comparison {
         })
     }
 
-    /// Returns how many values of B have this assessment.
+    /// Returns the number of values of B with this assessment.
     pub(super) fn count(&self, assessment: Assessment) -> usize {
         let rows = self.rows.iter();
         rows.filter(|row| row.assessment == assessment).count()
     }
 
-    /// Returns what makes the comparison doubtful, one sentence each.
+    /// Returns why the comparison may be invalid, one sentence each.
     pub(super) fn warnings(&self) -> Vec<String> {
         let (a, b) = (&self.a.name, &self.b.name);
         let mut warnings = Vec::new();
-        for Named { name, report } in [&self.a, &self.b] {
+        for NamedReport { name, report } in [&self.a, &self.b] {
             if !report.faults.is_empty() {
                 let faults = report.faults.join("; ");
                 warnings.push(format!("{name} failed: {faults}"));
@@ -128,7 +128,7 @@ impl Comparison {
                 named.join("; ")
             ));
         }
-        let machine = |named: &Named| Some(named.report.metadata.as_ref()?.machine.text());
+        let machine = |named: &NamedReport| Some(named.report.metadata.as_ref()?.machine.text());
         if let (Some(machine_a), Some(machine_b)) = (machine(&self.a), machine(&self.b))
             && machine_a != machine_b
         {
@@ -139,7 +139,7 @@ impl Comparison {
         warnings
     }
 
-    /// Returns the comparison as a table of text.
+    /// Returns the comparison as a text table.
     pub(super) fn table(&self) -> String {
         let header = [
             "value".to_owned(),
@@ -200,8 +200,8 @@ mod tests {
         Report::parse(&text.to_string()).unwrap()
     }
 
-    fn named(name: &str, report: Report) -> Named {
-        Named {
+    fn named(name: &str, report: Report) -> NamedReport {
+        NamedReport {
             name: name.to_owned(),
             report,
         }

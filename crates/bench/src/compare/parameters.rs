@@ -26,8 +26,8 @@ impl Difference {
     }
 }
 
-/// Returns the parameters that differ. A report without the parameters of its command line has some
-/// of them in its rows.
+/// Returns the parameters that differ. Of a report of an earlier version, which lacks the
+/// command-line parameters, it compares the parameters among the rows.
 pub(super) fn differences(a: &Report, b: &Report) -> Vec<Difference> {
     let has_all = a.metadata.is_some() && b.metadata.is_some();
     let names: BTreeSet<&str> = [a, b]

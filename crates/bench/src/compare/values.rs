@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use crate::metric::{self, Better, Category, Metric, Unit};
 use crate::report::{Report, Value, parts};
 
-/// The relative difference up to which two values count as similar: less than that of two runs on
-/// one server.
+/// The relative difference up to which two values count as similar. Two runs on one server can
+/// differ by more.
 pub(super) const SIMILAR: f64 = 0.05;
 
 /// A value of both reports.
@@ -106,7 +106,6 @@ fn rows_of(metric: &Metric, a: Option<&Value>, b: Option<&Value>) -> Vec<Row> {
     };
     if metric.unit == Unit::Latency {
         let (a, b) = (latency(a), latency(b));
-        // The last part is the count.
         let names = PERCENTILES.iter().enumerate();
         return match (&a, &b) {
             (None, None) => Vec::new(),
@@ -127,7 +126,8 @@ fn rows_of(metric: &Metric, a: Option<&Value>, b: Option<&Value>) -> Vec<Row> {
     vec![row(metric, metric.title.to_owned(), number(a), number(b))]
 }
 
-/// The names of the parts of a latency, in the order of [`parts`].
+/// The names of the compared parts of a latency, in the order of [`parts`]; its last part, the
+/// count, is not compared.
 const PERCENTILES: [&str; 6] = ["p50", "p90", "p99", "p99.9", "maximum", "mean"];
 
 fn row(metric: &Metric, title: String, a: Option<f64>, b: Option<f64>) -> Row {

@@ -1,5 +1,5 @@
 //! Plots as SVG. Each is drawn twice, for wide and for narrow screens, because text in an SVG
-//! shrinks with it; the style sheet shows the one that fits.
+//! scales with the drawing; the style sheet shows the one that fits.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub(super) struct Line {
     pub color: usize,
     pub is_dashed: bool,
     pub points: Vec<(f64, f64)>,
-    /// Points with a marker, and the text that a pointer on it shows.
+    /// Points with a marker, and the tooltip of each.
     pub markers: Vec<(f64, f64, String)>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Chart {
     /// Unique in the page.
     pub id: String,
     pub title: String,
-    /// The content in words, for readers who do not see the plot.
+    /// The content in words, for screen readers.
     pub description: String,
     pub x_title: &'static str,
     pub y_title: &'static str,

@@ -4,7 +4,7 @@ use super::html::{Cell, escape, page, paragraphs, section, table};
 use super::plots::{self, Source};
 use super::sections::{self, Card};
 use super::verdict::Verdict;
-use crate::compare::{Assessment, Comparison, Named, Row, ratio_text};
+use crate::compare::{Assessment, Comparison, NamedReport, Row, ratio_text};
 use crate::metric;
 
 /// Returns the page of a comparison.
@@ -63,7 +63,7 @@ fn header(comparison: &Comparison) -> String {
 }
 
 /// Returns the result of one of the runs.
-fn result(named: &Named) -> String {
+fn result(named: &NamedReport) -> String {
     let verdict = Verdict::of(&named.report);
     let class = if verdict.has_passed { "good" } else { "bad" };
     let loss = verdict
@@ -163,7 +163,7 @@ fn values(comparison: &Comparison) -> String {
 
 fn what_ran(comparison: &Comparison) -> String {
     let (a, b) = (&comparison.a, &comparison.b);
-    let of = |named: &Named| sections::environment(&named.report);
+    let of = |named: &NamedReport| sections::environment(&named.report);
     let (of_a, of_b) = (of(a), of(b));
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in of_a.iter().chain(&of_b) {
@@ -202,7 +202,7 @@ mod tests {
     use crate::latency::Latencies;
     use crate::report::Report;
 
-    fn named(name: &str, us: u64, rate: f64) -> Named {
+    fn named(name: &str, us: u64, rate: f64) -> NamedReport {
         let mut latencies = Latencies::default();
         for number in 1..=1_000 {
             latencies.record(Duration::from_micros(us + number));
@@ -214,7 +214,7 @@ mod tests {
         report.number("deliveries_per_s", rate);
         report.latency("latency_us_last", &latencies);
         report.throughput = vec![(0.1, rate), (0.2, rate)];
-        Named {
+        NamedReport {
             name: name.to_owned(),
             report,
         }

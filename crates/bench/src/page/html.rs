@@ -22,7 +22,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// Returns a self-contained page with this content, which must be HTML. The page has no scripts and
-/// no external resources, and forbids both, so that it is safe to open and to attach anywhere.
+/// no external resources, and its Content-Security-Policy forbids both.
 pub(super) fn page(title: &str, content: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -70,8 +70,8 @@ impl Cell {
     }
 }
 
-/// Returns a table. The first cell of each row is its header; numbers have the class of the cells
-/// below them in the header row.
+/// Returns a table. The first cell of each row is its header. The header of a column of numbers is
+/// aligned like the numbers.
 pub(super) fn table(header: &[&str], rows: &[Vec<Cell>]) -> String {
     let mut html = "<div class=\"scroll\"><table>\n".to_owned();
     let mut add = |text: String| write!(html, "{text}").expect("writing to memory cannot fail");
@@ -113,7 +113,7 @@ fn attribute(class: &str) -> String {
     }
 }
 
-/// Returns content that the reader opens; `content` must be HTML.
+/// Returns a collapsed section (`<details>`); `content` must be HTML.
 pub(super) fn details(summary: &str, content: &str) -> String {
     format!(
         "<details>\n<summary>{}</summary>\n{content}</details>\n",

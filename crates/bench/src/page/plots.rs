@@ -168,8 +168,8 @@ fn percentile_table(latencies: &[NamedLatency<'_>]) -> String {
     format!("<div class=\"figures\">\n{}</div>\n", table(&header, &rows))
 }
 
-/// Returns the latencies over time of the reports; `None` if no run was long enough. Of two reports
-/// the plot has the p99 only.
+/// Returns the latencies over time of the reports; `None` if no run was long enough. With two
+/// reports the plot shows only the p99.
 pub(super) fn latency_over_time(sources: &[Source<'_>], what: &str) -> Option<String> {
     let has_plot = |source: &&Source<'_>| intervals(source.report).len() > 1;
     let shown: Vec<_> = sources.iter().filter(has_plot).collect();
@@ -202,7 +202,8 @@ fn intervals(report: &Report) -> &[LatencyInterval] {
     timeline.map_or(&[], |timeline| timeline.intervals.as_slice())
 }
 
-/// Returns the lines of a report: three of a single one, the p99 of one of two.
+/// Returns the lines of a report: p50, p99 and maximum of a single report, and only the p99 of one
+/// of two.
 fn timeline_lines(source: Source<'_>, number: usize, is_single: bool) -> Vec<Line> {
     type Value = fn(&LatencyInterval) -> f64;
     let values: [(&str, Value); 3] = [
@@ -278,7 +279,8 @@ pub(super) fn throughput(sources: &[Source<'_>], what: &'static str) -> Option<S
     (!shown.is_empty()).then(|| chart.html() + &tables.collect::<String>())
 }
 
-/// Returns the points as a table, averaged if they are many.
+/// Returns the points as a table. If there are more than [`TABLE_ROWS_MAX`], each row is an
+/// average.
 fn throughput_table(points: &Points, what: &str) -> String {
     let per_row = points.len().div_ceil(TABLE_ROWS_MAX).max(1);
     let row = |part: &[(f64, f64)]| {

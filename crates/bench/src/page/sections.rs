@@ -57,7 +57,7 @@ pub(super) struct KeyFigure {
     pub number: f64,
 }
 
-/// Values of which a page shows the first that a report has.
+/// Alternative values: a page shows the first that the report has.
 const RATES: [&str; 3] = ["deliveries_per_s", "requests_per_s", "operations_per_s"];
 const CPU_TIMES: [&str; 4] = [
     "cpu_us_per_event",
@@ -106,7 +106,7 @@ pub(super) fn throughput_unit(report: &Report) -> &'static str {
     }
 }
 
-/// Returns what the latencies over time are of.
+/// Returns the title of the latency that the report has over time.
 pub(super) fn timeline_title(report: &Report) -> String {
     let timeline = report.latency_timeline.as_ref();
     timeline.map_or_else(String::new, |timeline| metric::title(&timeline.key))
@@ -152,8 +152,8 @@ pub(super) fn environment(report: &Report) -> Vec<(&'static str, String)> {
     pairs
 }
 
-/// Returns the parameters of a run: the arguments, or the values that a report of an earlier version
-/// has of them.
+/// Returns the parameters of a run: its arguments or, of a report of an earlier version, the
+/// parameters among its rows.
 pub(super) fn parameters(report: &Report) -> Vec<Vec<Cell>> {
     let row = |name: &str, value: &str| vec![Cell::text(name), Cell::text(value)];
     if let Some(metadata) = &report.metadata {

@@ -1,4 +1,5 @@
-//! The result of a run in words: whether it passed, what was lost of how much, and why it failed.
+//! The result of a run in words: whether it passed, how much of the work was lost, and why it
+//! failed.
 
 use crate::metric::number;
 use crate::report::{Report, Value};
@@ -13,7 +14,7 @@ pub(super) struct Verdict {
     pub work: String,
     /// Why it failed, one sentence each.
     pub faults: Vec<String>,
-    /// What limits the meaning of the figures.
+    /// Why the figures may be misleading.
     pub warnings: Vec<String>,
 }
 
@@ -42,7 +43,7 @@ impl Verdict {
     }
 }
 
-/// Returns a fault as a sentence: faults begin with a number or in lower case.
+/// Returns a fault as a sentence with a capital letter and a full stop.
 fn sentence(fault: &str) -> String {
     let mut chars = fault.chars();
     let first: String = chars
@@ -54,7 +55,7 @@ fn sentence(fault: &str) -> String {
     format!("{first}{}{end}", chars.as_str())
 }
 
-/// Returns how much was lost or failed of how much.
+/// Returns how much of the work was lost or failed.
 fn loss(report: &Report) -> Option<String> {
     let count = |key: &str| report.get_number(key);
     if let (Some(lost), Some(delivered)) = (count("events_lost"), count("events_delivered")) {

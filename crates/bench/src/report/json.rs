@@ -1,5 +1,5 @@
-//! The JSON form of a report, which `bench compare` reads: one member per line, so that a long list
-//! of points takes one line.
+//! The JSON form of a report, which `bench compare` reads. Each member is one line, also a long
+//! list of points.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -101,7 +101,7 @@ impl Report {
                 let Pairs(distributions) = read(key, value)?;
                 self.distributions = distributions;
             }
-            // A member of another type is an addition of a later version.
+            // A later version of the format may add members of other types.
             _ => {
                 if let Ok(value) = serde_json::from_str::<Value>(value.get()) {
                     self.rows.push((Cow::Owned(key.to_owned()), value));

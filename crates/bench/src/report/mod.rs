@@ -126,13 +126,13 @@ impl Report {
         })
     }
 
-    /// Returns the row of a key.
+    /// Returns the value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
         let row = self.rows.iter().find(|(row, _)| row == key);
         row.map(|(_, value)| value)
     }
 
-    /// Returns the number of a key.
+    /// Returns the value of a key as a number; `None` for a text or a latency.
     pub(super) fn get_number(&self, key: &str) -> Option<f64> {
         match self.get(key)? {
             Value::Count(count) => Some(*count as f64),

@@ -44,7 +44,7 @@ pub(super) struct EventLatencies {
     pub write: Latencies,
     /// From the acknowledgement to the last watcher.
     pub last: Latencies,
-    /// The same by the time since the first write.
+    /// `last` by the time since the first write.
     pub last_timeline: LatencyTimeline,
     /// From sending the write to the last watcher.
     pub write_to_last: Latencies,

@@ -48,8 +48,8 @@ pub struct RestConfig {
     pub proxy_url: Option<String>,
     /// Opens the connections instead of TCP.
     pub dialer: Option<Arc<dyn Dialer>>,
-    /// Whether connections with TLS offer HTTP/2, in which all requests share a connection. Without it each response has a
-    /// connection of its own. On by default; `TLSClientConfig.NextProtos` of client-go.
+    /// Whether TLS connections offer HTTP/2, with which all requests share a connection. With HTTP/1.1 each request in progress
+    /// has its own connection. The default is true. `TLSClientConfig.NextProtos` of client-go.
     pub http2: bool,
     /// The default namespace.
     pub namespace: String,

@@ -49,13 +49,13 @@ pub(super) struct Pools {
     state: Mutex<State>,
 }
 
-/// How connections are opened, whatever the trust and identity.
+/// The settings of connections that do not change when certificates are reloaded.
 #[derive(Debug)]
 struct Transport {
     insecure: bool,
     server_name: Option<ServerName<'static>>,
     dial: Dial,
-    /// Whether HTTP/2 is offered.
+    /// Whether TLS connections offer HTTP/2.
     http2: bool,
 }
 
@@ -189,6 +189,7 @@ impl Pools {
 }
 
 impl Transport {
+    /// Returns a connector with the trust and identity of `material`.
     fn connector(&self, material: &Material) -> Result<HttpsConnector<Dial>, String> {
         let builder = HttpsConnectorBuilder::new()
             .with_tls_config(tls::client_config(self.insecure, material)?)

@@ -201,13 +201,14 @@ fn causes(error: &dyn std::error::Error) -> String {
     let mut messages: Vec<String> = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {
-        if let Some(text) = tls_error::plain_words(cause) {
+        if let Some(text) = tls_error::tls_error_message(cause) {
             messages.push(text);
             break;
         }
         if cause.downcast_ref().is_some_and(hyper::Error::is_parse) {
-            messages
-                .push("the response is not HTTP: should the URL begin with https://?".to_owned());
+            messages.push(
+                "the response is not HTTP: check the port, or use a URL with https://".to_owned(),
+            );
             break;
         }
         // The peer has closed the connection; rustls' message would be a page of its manual.

@@ -1,21 +1,21 @@
-//! Describes failures of TLS in words that say what to check, instead of the terms of its specification.
+//! Converts TLS errors to messages that say what to check.
 
 use std::error::Error;
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error as TlsError, InvalidMessage};
 
-/// Returns the TLS failure that `error` is or contains, in plain words; `None` if it is none.
-pub(super) fn plain_words(error: &(dyn Error + 'static)) -> Option<String> {
+/// Returns a message for the TLS error that `error` is or wraps; `None` if it is another error.
+pub(super) fn tls_error_message(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(tls) = error.downcast_ref::<TlsError>() {
-        return Some(words(tls));
+        return Some(message_of(tls));
     }
-    // The source of such an error is that of the contained one.
+    // `io::Error::source` returns the source of the wrapped error, not the wrapped error itself.
     let contained = error.downcast_ref::<io::Error>()?.get_ref()?;
-    plain_words(contained)
+    tls_error_message(contained)
 }
 
-/// Returns the message of an error of a connection; a failure of TLS in plain words.
+/// Returns a message for an error of a connection. For a TLS error the message says what to check.
 ///
 /// ```
 /// let error = std::io::Error::other(rustls::Error::InvalidCertificate(
@@ -25,27 +25,26 @@ pub(super) fn plain_words(error: &(dyn Error + 'static)) -> Option<String> {
 /// assert!(message.starts_with("the certificate of the server is signed by an unknown authority"));
 /// ```
 pub fn connection_error_message(error: &io::Error) -> String {
-    plain_words(error).unwrap_or_else(|| error.to_string())
+    tls_error_message(error).unwrap_or_else(|| error.to_string())
 }
 
-fn words(error: &TlsError) -> String {
+fn message_of(error: &TlsError) -> String {
     match error {
-        TlsError::InvalidCertificate(reason) => certificate_words(reason),
+        TlsError::InvalidCertificate(reason) => certificate_message(reason),
         TlsError::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "the server does not use TLS: is the port right, or should the URL begin with http://?"
-                .to_owned()
+            "the server does not use TLS: check the port, or use a URL with http://".to_owned()
         }
-        TlsError::AlertReceived(alert) => alert_words(*alert),
+        TlsError::AlertReceived(alert) => alert_message(*alert),
         other => format!("TLS: {other}"),
     }
 }
 
-fn certificate_words(reason: &CertificateError) -> String {
+fn certificate_message(reason: &CertificateError) -> String {
     match reason {
-        // A CA with the right name and another key, such as that of an earlier server, has a bad signature.
+        // `BadSignature` is the error if a trusted CA has the same name and another key, e.g. that of an earlier server.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "the certificate of the server is signed by an unknown authority: is the certificate-authority of the kubeconfig \
-             that of this server?"
+            "the certificate of the server is signed by an unknown authority: check that the certificate-authority of the \
+             kubeconfig is that of this server"
                 .to_owned()
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -58,10 +57,10 @@ fn certificate_words(reason: &CertificateError) -> String {
     }
 }
 
-fn alert_words(alert: AlertDescription) -> String {
+fn alert_message(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => {
-            "the server requires a client certificate: the user of the kubeconfig has none"
+            "the server requires a client certificate, and the user of the kubeconfig has none"
                 .to_owned()
         }
         AlertDescription::BadCertificate
@@ -108,7 +107,7 @@ mod tests {
         error.to_string()
     }
 
-    /// The messages were "received corrupt message of type InvalidContentType" and "invalid HTTP version parsed".
+    /// rustls and hyper report "received corrupt message of type InvalidContentType" and "invalid HTTP version parsed".
     #[tokio::test]
     async fn a_wrong_scheme_is_named() {
         let to_plain = error("https", b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
@@ -116,7 +115,7 @@ mod tests {
             to_plain.contains("the server does not use TLS"),
             "{to_plain}"
         );
-        // As a TLS server answers a request in plain text: a fatal alert, protocol_version.
+        // The response of a TLS server to a request in plain text: a fatal alert, protocol_version.
         let to_tls = error("http", &[0x15, 3, 1, 0, 2, 2, 70]).await;
         assert!(to_tls.contains("the response is not HTTP"), "{to_tls}");
     }

@@ -1,5 +1,5 @@
-//! `/debug/flags/log-level`: reads and sets the log level while the server runs. `/debug/flags/v`, upstream's path for it, is the
-//! same. By default only administrators may use them.
+//! `/debug/flags/log-level`: reads and sets the log level while the server runs. `/debug/flags/v`, kube-apiserver's path, is an
+//! alias. By default only administrators may use them.
 
 use axum::body::Body;
 use axum::http::request::Parts;
@@ -11,16 +11,16 @@ use crate::request::request_body::RequestBody;
 use crate::response::document::response;
 use crate::state::HttpState;
 
-/// Returns true if these are the segments of the path.
+/// Returns true if these are the segments of one of the paths.
 pub(crate) fn is_path(segments: &[&str]) -> bool {
     matches!(segments, ["debug", "flags", "log-level" | "v"])
 }
 
-/// Responds with the level, after a PUT with the new one, which is the text of the body.
+/// Responds with the current level. A PUT first sets the level to the text of its body.
 ///
 /// # Errors
-/// 404 if the level cannot be changed, 400 for an invalid one, 405 for another method than GET, HEAD and PUT; those of reading
-/// the body.
+/// 404 if the level cannot be changed, 400 for an invalid level, 405 for a method other than GET, HEAD and PUT; those of
+/// reading the body.
 pub(crate) async fn serve(
     state: &HttpState,
     parts: &Parts,

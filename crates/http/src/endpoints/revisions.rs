@@ -73,14 +73,14 @@ fn at_time(times: &RevisionTimes, at: Timestamp, now: Timestamp, newest: Resourc
     }
 }
 
-/// Returns the time at which `revision` was created, at most one interval of the samples late; `None` if it is unknown.
+/// Returns the time at which `revision` was created; `None` if it is unknown. The time is late by at most one sample interval.
 fn creation_time(
     times: &RevisionTimes,
     revision: ResourceVersion,
     now: Timestamp,
     newest: ResourceVersion,
 ) -> Option<Timestamp> {
-    // It exists, and the next sample will be the first one with it.
+    // The revision exists, and no sample includes it yet.
     let is_after_samples = times.newest().is_some_and(|last| last.revision < revision);
     if is_after_samples && revision <= newest {
         return Some(now);

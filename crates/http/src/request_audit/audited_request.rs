@@ -66,7 +66,7 @@ pub(super) struct RecordedResponse {
     pub(super) code: u16,
     pub(super) status: Option<Arc<Status>>,
     pub(super) media_type: Option<HeaderValue>,
-    /// `None` unless the level requires it, and if it is too large or a secret.
+    /// `None` if the level does not require it, if it is too large, or if the response has the extension `SecretBody`.
     pub(super) body: Option<Vec<u8>>,
 }
 

@@ -31,7 +31,7 @@ use watchet_api::{Status, UserInfo};
 use watchet_audit::NotWritten;
 use watchet_audit::policy::{Level, Stage};
 
-/// An extension of a response whose body is a secret of the user, and is not recorded at any level.
+/// An extension of a response whose body contains a credential. The audit log records such a body at no level.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SecretBody;
 

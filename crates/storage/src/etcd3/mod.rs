@@ -106,14 +106,14 @@ impl Etcd3 {
         Ok(at)
     }
 
-    /// Records the revision with the time until it is cancelled: etcd itself records no times. Only the first sample
-    /// needs a request, so that it precedes the changes of the clients: later ones have the revision of the last read or
-    /// write, and the caches read the compacted revision at an interval.
+    /// Samples the revision and the time at an interval, until cancelled: etcd itself records no times. A read precedes
+    /// the first sample, so that it is older than the clients' changes. Later samples send no requests: they have the
+    /// revision of the last response, and the caches read the compacted revision at an interval.
     async fn sample_revisions(&self) {
         let clock = Clock::start();
         if let Err(failure) = self.probe().await {
             let error = failure.into_storage_error();
-            tracing::debug!(%error, "cannot read the first revision for its time");
+            tracing::debug!(%error, "cannot read the revision for the first sample");
         }
         loop {
             let revision = self.cluster.identity().reached();

@@ -230,8 +230,8 @@ pub(in crate::server) fn config_file(
 /// Returns the flags of the command line.
 ///
 /// # Errors
-/// A flag has an empty value, probably that of a variable which is not set. In the environment and in the file an empty value
-/// is none.
+/// A flag has an empty value, probably that of a shell variable that is not set. In the environment and in the file an empty
+/// value means that the setting has no value.
 fn given_flags(matches: &ArgMatches) -> Result<Settings, ConfigError> {
     let mut settings = Settings::default();
     for Spec { name, default, .. } in flags::specs() {

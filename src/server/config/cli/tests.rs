@@ -40,7 +40,7 @@ fn serve_is_the_default_command() {
     }
 }
 
-/// An empty value was the default without a word: a script whose variable was not set ran all controllers.
+/// An empty value must not mean the default: a script whose variable is not set would run all controllers.
 #[test]
 fn an_empty_value_is_an_error() {
     for (args, expected) in [

@@ -104,7 +104,7 @@ pub(in crate::server) struct Listen {
 pub(in crate::server) struct LogConfig {
     /// The level as it was given: `--log-level`.
     pub level: String,
-    /// The filter of `tracing_subscriber` for it.
+    /// The filter of `tracing_subscriber` for `level`.
     pub filter: String,
     /// `--log-format`
     pub format: LogFormat,
