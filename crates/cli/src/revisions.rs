@@ -62,29 +62,33 @@ pub(crate) async fn resolve(
             let text = time.to_string();
             let document: Result<Document, _> = client.get_json(PATH, &[("time", &text)]).await;
             let document = document.map_err(|error| no_times(error, client.server()))?;
-            let found = document.at.map(|at| TimedRevision {
-                time: Some(*time),
-                ..at
-            });
-            match found {
-                Some(found) => Ok(Some(found)),
+            match &document.at {
+                Some(at) => Ok(Some(TimedRevision {
+                    time: Some(*time),
+                    ..at.clone()
+                })),
                 None => Err(CliError::Missing(format!(
                     "the state of {} is not available: {}",
                     local(*time),
-                    oldest_text(&document.oldest)
+                    oldest_text(&document)
                 ))),
             }
         }
     }
 }
 
-fn oldest_text(oldest: &TimedRevision) -> String {
+fn oldest_text(document: &Document) -> String {
+    let oldest = &document.oldest;
+    let flag = match document.storage.as_str() {
+        "etcd" => "--etcd-compaction-interval",
+        _ => "--history-retention",
+    };
     let time = match oldest.time {
         Some(time) => format!(", of {}", local(time)),
         None => String::new(),
     };
     format!(
-        "the oldest available state is resourceVersion {}{time}; `watchet serve --history-retention 24h` retains more",
+        "the oldest available state is resourceVersion {}{time}; `watchet serve {flag} 24h` retains more",
         oldest.revision
     )
 }
@@ -107,7 +111,7 @@ pub(crate) async fn explain(client: &RestClient, revision: &str, error: RestErro
         return error.into();
     }
     let why = match document(client).await {
-        Ok(document) => oldest_text(&document.oldest),
+        Ok(document) => oldest_text(&document),
         Err(_) => error.to_string(),
     };
     CliError::Missing(format!(

@@ -69,8 +69,9 @@ async fn change(kubectl: &Kubectl) -> Made {
     }
 }
 
-/// Checks what the commands print about the states that [`change`] has made.
-async fn check(server: &Server, made: &Made) {
+/// Checks what the commands print about the states that [`change`] has made. `flag` is that of the server for how long it
+/// retains them.
+async fn check(server: &Server, made: &Made, flag: &str) {
     let kubeconfig = server.kubeconfig();
     let run = |args: Vec<&'static str>| async {
         let args: Vec<&str> = args
@@ -188,7 +189,8 @@ async fn check(server: &Server, made: &Made) {
     assert_eq!(old.code, 1, "{old:?}");
     assert!(
         old.err
-            .contains("the oldest available state is resourceVersion "),
+            .contains("the oldest available state is resourceVersion ")
+            && old.err.contains(flag),
         "{old:?}"
     );
     let unknown = run(vec!["history", "cm/none"]).await;
@@ -217,10 +219,10 @@ async fn past_states_are_read_from_the_embedded_store_after_a_restart() {
     kubectl
         .run_with(&["create", "-f", "-"], &create.to_string())
         .await;
-    check(&server, &made).await;
+    check(&server, &made, "--history-retention").await;
     server.stop().await;
     let server = Server::start_in(directory.path(), &args).await;
-    check(&server, &made).await;
+    check(&server, &made, "--history-retention").await;
     server.stop().await;
 }
 
@@ -230,7 +232,7 @@ async fn past_states_are_read_from_etcd() {
     let servers = format!("--etcd-servers={}", etcd.url());
     let server = Server::start(&["--storage=etcd", &servers]).await;
     let made = change(&Kubectl::newest(&server.kubeconfig())).await;
-    check(&server, &made).await;
+    check(&server, &made, "--etcd-compaction-interval").await;
     server.stop().await;
 }
 

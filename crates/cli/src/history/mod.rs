@@ -3,10 +3,13 @@
 
 mod entry;
 
+use std::time::Duration;
+
 use clap::Args;
 use futures_util::TryStreamExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::args::{NamespaceArgs, ServerArgs, named};
 use super::at::{Selection, items, list};
@@ -47,6 +50,9 @@ pub(crate) struct HistoryArgs {
     server: ServerArgs,
 }
 
+/// The longest time in which the server sends nothing, as it searches its history for the object.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
 /// The object whose history is read.
 struct Target {
     client: RestClient,
@@ -79,13 +85,19 @@ impl Target {
         let query = [
             ("watch", "true"),
             ("historyFromStorage", "true"),
-            // Ends the watch of a server that does not know historyFromStorage and sends no bookmark.
             ("timeoutSeconds", "600"),
             ("fieldSelector", fields.as_str()),
         ];
         let mut parts = std::pin::pin!(self.client.get_stream(&path, &query).await?);
         let (mut events, mut line) = (Vec::new(), Vec::new());
-        while let Some(part) = parts.try_next().await? {
+        loop {
+            // A server that does not know historyFromStorage sends no bookmark and does not end the watch.
+            let part = timeout(SILENCE_MAX, parts.try_next()).await;
+            let part =
+                part.map_err(|_| self.no_history(&format!("nothing for {SILENCE_MAX:?}")))??;
+            let Some(part) = part else {
+                return Err(self.no_history("no bookmark at its end"));
+            };
             for byte in part {
                 if byte != b'\n' {
                     line.push(byte);
@@ -105,9 +117,12 @@ impl Target {
                 }
             }
         }
-        Err(CliError::Response(
-            "the history ended without a bookmark: repeat the command, or use a server that has historyFromStorage"
-                .to_owned(),
+    }
+
+    fn no_history(&self, sent: &str) -> CliError {
+        let server = self.client.server();
+        CliError::Response(format!(
+            "{server} sent {sent} after its history: repeat the command; only watchet has the parameter historyFromStorage"
         ))
     }
 }
