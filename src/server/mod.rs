@@ -33,4 +33,3 @@ mod router_tests;
 
 pub(crate) use process::embedded_server::{EmbeddedServer, EmbeddedServerError};
 pub use process::main::main;
-pub(crate) use process::temporary_directory::TemporaryDirectory;

@@ -9,9 +9,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use crate::server::{EmbeddedServer, EmbeddedServerError, TemporaryDirectory};
+use crate::server::{EmbeddedServer, EmbeddedServerError};
 use crate::tasks::{DrainTimeout, TaskFailed};
 use crate::testing::manifests::{self, ManifestError};
 
@@ -266,14 +267,14 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
 enum Directory {
     /// It remains when the server ends.
     Persistent(PathBuf),
-    Temporary(TemporaryDirectory),
+    Temporary(TempDir),
 }
 
 impl Directory {
     /// Uses the given directory, which is created if necessary, or creates a temporary one.
     fn create(given: Option<&Path>) -> io::Result<Self> {
         let Some(path) = given else {
-            return Ok(Self::Temporary(TemporaryDirectory::create("watchet")?));
+            return Ok(Self::Temporary(TempDir::with_prefix("watchet-")?));
         };
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(path)?;
@@ -291,10 +292,11 @@ impl Directory {
     fn remove(self) -> Result<(), StopError> {
         match self {
             Self::Persistent(_) => Ok(()),
-            Self::Temporary(directory) => match directory.remove() {
-                Ok(_path) => Ok(()),
-                Err((path, source)) => Err(StopError::Directory { path, source }),
-            },
+            Self::Temporary(directory) => {
+                let path = directory.path().to_owned();
+                let removed = directory.close();
+                removed.map_err(|source| StopError::Directory { path, source })
+            }
         }
     }
 }

@@ -165,10 +165,13 @@ impl Cluster {
                 Ok(outcome) => return outcome,
                 Err(error) => error,
             };
-            if let Some(outcome) = write.outcome_of(&error, attempt) {
+            let outcome = write.outcome_of(&error, attempt);
+            if outcome != Some(Outcome::Done) {
+                tracing::warn!(%error, pod = write.name, kind = ?write.kind, attempt, "cannot change a pod");
+            }
+            if let Some(outcome) = outcome {
                 return outcome;
             }
-            tracing::warn!(%error, pod = write.name, kind = ?write.kind, "cannot change a pod, retrying");
             sleep(RETRY_PAUSE).await;
             attempt += 1;
         }

@@ -209,21 +209,19 @@ fn conditions(pod: &Pod, now: Timestamp) -> Value {
 fn container_status(pod: &Pod) -> Value {
     let (name, image) = (pod.workload.name, pod.workload.image);
     let is_running = pod.state == PodState::Running;
-    let finished_at = pod
-        .container_finished_at
-        .unwrap_or(pod.container_started_at);
     let terminated = |reason: &str, exit_code: u8| {
-        json!({"terminated": {
+        let (started_at, finished_at) = pod.last_run?;
+        Some(json!({"terminated": {
             "reason": reason, "exitCode": exit_code,
-            "startedAt": seconds(pod.container_started_at), "finishedAt": seconds(finished_at),
-        }})
+            "startedAt": seconds(started_at), "finishedAt": seconds(finished_at),
+        }}))
     };
     let waiting =
         |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
     let state = match pod.state {
         PodState::Running => json!({"running": {"startedAt": seconds(pod.container_started_at)}}),
-        PodState::Completed => terminated("Completed", 0),
-        PodState::Error => terminated("Error", 1),
+        PodState::Completed => terminated("Completed", 0).unwrap_or_default(),
+        PodState::Error => terminated("Error", 1).unwrap_or_default(),
         PodState::CrashLoopBackOff => {
             waiting("CrashLoopBackOff", "back-off restarting failed container")
         }
@@ -231,9 +229,10 @@ fn container_status(pod: &Pod) -> Value {
         _ => json!({"waiting": {"reason": "ContainerCreating"}}),
     };
     let last_state = match pod.restarts {
-        0 => json!({}),
+        0 => None,
         _ => terminated("Error", 1),
     };
+    let last_state = last_state.unwrap_or_else(|| json!({}));
     json!({
         "name": name, "image": image, "imageID": "",
         "ready": is_running, "started": is_running,

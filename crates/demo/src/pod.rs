@@ -124,8 +124,8 @@ pub(crate) struct Pod {
     pub bound_at: Timestamp,
     /// When its container last started.
     pub container_started_at: Timestamp,
-    /// When its container last ended, if ever.
-    pub container_finished_at: Option<Timestamp>,
+    /// When the previous run of its container began and ended, if there was one.
+    pub last_run: Option<(Timestamp, Timestamp)>,
 }
 
 impl Pod {
@@ -151,7 +151,7 @@ impl Pod {
             restarts: 0,
             bound_at: Timestamp::UNIX_EPOCH,
             container_started_at: Timestamp::UNIX_EPOCH,
-            container_finished_at: None,
+            last_run: None,
         }
     }
 
@@ -161,7 +161,7 @@ impl Pod {
         match state {
             PodState::Pending => {
                 self.name = self.new_name(rng);
-                (self.restarts, self.container_finished_at) = (0, None);
+                (self.restarts, self.last_run) = (0, None);
             }
             PodState::Scheduled => {
                 self.node = rng.u32(0..NODES);
@@ -170,9 +170,11 @@ impl Pod {
             PodState::Running => self.container_started_at = now,
             PodState::CrashLoopBackOff => {
                 self.restarts += 1;
-                self.container_finished_at = Some(now);
+                self.last_run = Some((self.container_started_at, now));
             }
-            PodState::Completed | PodState::Error => self.container_finished_at = Some(now),
+            PodState::Completed | PodState::Error => {
+                self.last_run = Some((self.container_started_at, now));
+            }
             _ => {}
         }
     }

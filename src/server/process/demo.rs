@@ -8,11 +8,10 @@ use crate::demo::{DemoError, DemoOptions, Guide, Simulation};
 use crate::server::process::announce::shell_word;
 use crate::server::process::embedded_server::{EmbeddedServer, EmbeddedServerError};
 use crate::server::process::signals::{EndSignal, Signals};
-use crate::server::process::temporary_directory::TemporaryDirectory;
 use crate::tasks::{DrainTimeout, TaskFailed};
 
 /// The first part of the name of the temporary directory.
-const DIRECTORY_PREFIX: &str = "watchet-demo";
+const DIRECTORY_PREFIX: &str = "watchet-demo-";
 
 /// The settings of the server, other than its directory and port. The retention limits the disk space of the history: the
 /// simulation writes about 400 KB of objects per second.
@@ -66,7 +65,7 @@ impl From<EmbeddedServerError> for DemoFailure {
 /// The server or the simulation cannot start, or has a bug; the directory cannot be removed.
 pub(super) async fn run(options: &DemoOptions, program: &str) -> Result<(), DemoFailure> {
     let mut signals = Signals::listen(None).map_err(DemoFailure::Start)?;
-    let directory = TemporaryDirectory::create(DIRECTORY_PREFIX).map_err(DemoFailure::Start)?;
+    let directory = tempfile::TempDir::with_prefix(DIRECTORY_PREFIX).map_err(DemoFailure::Start)?;
     let mut settings: Vec<(String, String)> = SETTINGS
         .map(|(name, text)| (name.to_owned(), text.to_owned()))
         .to_vec();
@@ -81,12 +80,13 @@ pub(super) async fn run(options: &DemoOptions, program: &str) -> Result<(), Demo
             serve(server?, options, program, &mut signals).await
         }
     };
-    let removed = match directory.remove() {
-        Ok(path) => {
+    let path = directory.path().to_owned();
+    let removed = match directory.close() {
+        Ok(()) => {
             print(&format!("Removed {}\n", path.display()));
             Ok(())
         }
-        Err((path, source)) => Err(DemoFailure::Remove { path, source }),
+        Err(source) => Err(DemoFailure::Remove { path, source }),
     };
     ended.and(removed)
 }

@@ -35,4 +35,3 @@ mod ready_file;
 mod service_manager;
 mod signals;
 mod supervising_process;
-pub(super) mod temporary_directory;
