@@ -349,7 +349,7 @@ async fn a_scrape_of_all_resources_is_small() {
     let operations = operations.count();
     assert!(operations < followed * 4, "{operations}: {text}");
     assert!(
-        bytes < 80_000 + followed * 8_400 + operations * 3_350,
+        bytes < 80_000 + followed * 8_600 + operations * 3_450,
         "{bytes} bytes with {operations} operations before anything was asked"
     );
     let groups = wire.get("/apis").await.json();

@@ -106,11 +106,18 @@ impl Prometheus {
             assert!(Instant::now() < deadline, "Prometheus does not listen");
             sleep(Duration::from_millis(50)).await;
         }
-        Self {
+        let prometheus = Self {
             address,
             _directory: directory,
             _child: child,
+        };
+        // It listens before it can answer.
+        let mut wire = Wire::plain(address, Protocol::Http1).await;
+        while wire.get("/-/ready").await.status != 200 {
+            assert!(Instant::now() < deadline, "Prometheus is not ready");
+            sleep(Duration::from_millis(50)).await;
         }
+        prometheus
     }
 
     async fn get(&self, path: &str) -> Value {

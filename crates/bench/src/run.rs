@@ -251,15 +251,31 @@ fn sweep(args: SweepArgs) -> Result<(), BenchError> {
 }
 
 fn compare_reports(args: &CompareArgs) -> Result<(), BenchError> {
+    if let Some(path) = &args.html
+        && [&args.a, &args.b].contains(&path)
+    {
+        return Err(BenchError::Usage(format!(
+            "--html {path:?} is one of the reports, which it would replace: name another file"
+        )));
+    }
     let comparison = compare::read(args)?;
     for warning in comparison.warnings() {
         // If stderr is closed, the comparison is still printed.
-        let _written = writeln!(io::stderr(), "watchet bench: warning: {warning}");
+        let _written = writeln!(
+            io::stderr(),
+            "watchet bench: warning: {}",
+            printable(&warning)
+        );
     }
     if let Some(path) = &args.html {
         write_page(path, &page::render_comparison(&comparison))?;
     }
-    print_text(&comparison.table())
+    print_text(&printable(&comparison.table()))
+}
+
+/// Returns a text without the characters that control a terminal: a report can be of another user.
+fn printable(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
 }
 
 fn write_page(path: &Path, page: &str) -> Result<(), BenchError> {
@@ -283,10 +299,11 @@ fn print(report: &Report, how: &ReportArgs) -> Result<(), BenchError> {
         let values = how.print.iter().map(|key| report.value(key));
         values.collect::<Result<Vec<_>, _>>()?.join(" ") + "\n"
     };
+    // First, so that a page that cannot be written does not cost the values of a long run.
+    print_text(&text)?;
     if let Some(path) = &how.html {
         write_page(path, &page::render(report))?;
     }
-    print_text(&text)?;
     match report.faults.is_empty() {
         true => Ok(()),
         false => Err(BenchError::Faults(report.faults.clone())),

@@ -200,8 +200,14 @@ async fn dispatch(
                 let user = parts.extensions.get::<Arc<UserInfo>>();
                 let user = user.map_or("", |user| user.name.as_str());
                 let audited = parts.extensions.get::<ReceivedRequest>().cloned();
-                let body = RequestBody::new(body, None, user, 0, audited, flow, limit);
-                return log_level::serve(state, parts, &body).await;
+                let body = RequestBody::new(body, None, user, 0, audited, flow.clone(), limit);
+                let response = log_level::serve(state, parts, &body);
+                if parts.method == Method::PUT {
+                    // It acquires a permit of the limit of writes when it has the body.
+                    let response = tokio::time::timeout(limit, response).await;
+                    return response.map_err(|_| HttpError::Timeout(limit))?;
+                }
+                return run_read(state, flow, limit, response).await;
             }
             let response = route::document(state, parts, &segments);
             run_read(state, flow, limit, response).await

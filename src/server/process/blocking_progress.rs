@@ -2,7 +2,9 @@
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Work that takes less time is not reported.
 const FIRST_REPORT: Duration = Duration::from_secs(1);

@@ -4,6 +4,8 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use crate::demo::{DemoError, DemoOptions, Guide, Simulation};
 use crate::server::process::announce::shell_word;
 use crate::server::process::embedded_server::{EmbeddedServer, EmbeddedServerError};
@@ -33,6 +35,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) enum DemoFailure {
     #[error("cannot start: {0}")]
     Start(io::Error),
+    #[error("{0:?} is not UTF-8: set TMPDIR to another directory")]
+    NotUtf8(PathBuf),
     #[error("{0}")]
     Server(String),
     #[error(transparent)]
@@ -64,13 +68,19 @@ impl From<EmbeddedServerError> for DemoFailure {
 /// # Errors
 /// The server or the simulation cannot start, or has a bug; the directory cannot be removed.
 pub(super) async fn run(options: &DemoOptions, program: &str) -> Result<(), DemoFailure> {
-    let mut signals = Signals::listen(None).map_err(DemoFailure::Start)?;
-    let directory = tempfile::TempDir::with_prefix(DIRECTORY_PREFIX).map_err(DemoFailure::Start)?;
+    let signals = Signals::listen(None).and_then(Signals::with_hangup);
+    let mut signals = signals.map_err(DemoFailure::Start)?;
+    // The commands that are printed may be executed in another working directory.
+    let parent = std::path::absolute(std::env::temp_dir()).map_err(DemoFailure::Start)?;
+    let directory = TempDir::with_prefix_in(DIRECTORY_PREFIX, parent);
+    let directory = directory.map_err(DemoFailure::Start)?;
     let mut settings: Vec<(String, String)> = SETTINGS
         .map(|(name, text)| (name.to_owned(), text.to_owned()))
         .to_vec();
-    let data_dir = directory.path().to_string_lossy().into_owned();
-    settings.push(("data-dir".to_owned(), data_dir));
+    let Some(data_dir) = directory.path().to_str() else {
+        return Err(DemoFailure::NotUtf8(directory.path().to_owned()));
+    };
+    settings.push(("data-dir".to_owned(), data_dir.to_owned()));
     settings.push(("secure-port".to_owned(), options.port.to_string()));
     // A signal comes first, so that it aborts the start.
     let ended = tokio::select! {

@@ -11,7 +11,9 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::http::LogLevel;
-use crate::server::config::server_config::{LOG_LEVELS, LogConfig, LogFormat, log_filter};
+use crate::server::config::server_config::{
+    LOG_LEVELS, LogConfig, LogFormat, env_filter, log_filter,
+};
 
 /// The level of the logger that [`init`] has installed: a process has one logger.
 static LEVEL: OnceLock<Arc<ReloadableLevel>> = OnceLock::new();
@@ -52,8 +54,9 @@ impl LogLevel for ReloadableLevel {
 
     fn set(&self, level: &str) -> Result<(), String> {
         let filter = log_filter(level).ok_or(LOG_LEVELS)?;
+        let filter = env_filter(&filter).map_err(|error| error.to_string())?;
         let mut text = self.text.lock();
-        (self.set_filter)(EnvFilter::new(filter)).map_err(|error| error.to_string())?;
+        (self.set_filter)(filter).map_err(|error| error.to_string())?;
         let before = std::mem::replace(&mut *text, level.to_owned());
         drop(text);
         tracing::info!(before, level, "log level changed");
@@ -67,7 +70,7 @@ fn subscriber<W: Write + 'static>(
     output: impl Fn() -> W + Send + Sync + 'static,
 ) -> (Box<dyn tracing::Subscriber + Send + Sync>, ReloadableLevel) {
     let lines = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(&config.filter))
+        .with_env_filter(env_filter(&config.filter).unwrap_or_default())
         .with_writer(move || EscapingWriter(output()))
         // Colors are control characters.
         .with_ansi(false);
@@ -179,9 +182,16 @@ mod tests {
                     log();
                     assert_eq!(lines("fine"), number_of_lines, "{debug}");
                 }
-                assert_eq!(level.set("loud"), Err(LOG_LEVELS.to_owned()));
+                let many = "a=info,".repeat(1000);
+                for invalid in ["loud", &many] {
+                    assert_eq!(level.set(invalid), Err(LOG_LEVELS.to_owned()));
+                }
+                // As a regular expression it took seconds to compile, and megabytes that were never freed.
+                let value = "[01]*1".to_owned() + &"[01]".repeat(30);
+                level.set(&format!("info,[s{{f={value}}}]=info")).unwrap();
+                level.set("info").unwrap();
                 assert_eq!(level.get(), "info");
-                assert_eq!(lines("log level changed"), 6);
+                assert_eq!(lines("log level changed"), 8);
             });
         }
     }

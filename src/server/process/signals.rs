@@ -12,6 +12,8 @@ use crate::server::process::supervising_process::ProcessWatch;
 pub(in crate::server) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// SIGHUP, if it ends the process in order; otherwise it has the effect that the starting process has chosen.
+    hangup: Option<Signal>,
     supervising: Option<ProcessWatch>,
 }
 
@@ -40,6 +42,8 @@ pub(in crate::server) enum EndSignal {
     Interrupt,
     /// SIGTERM
     Terminate,
+    /// SIGHUP: the terminal was closed.
+    Hangup,
 }
 
 impl EndSignal {
@@ -48,6 +52,7 @@ impl EndSignal {
         match self {
             Self::Interrupt => 128 + 2,
             Self::Terminate => 128 + 15,
+            Self::Hangup => 128 + 1,
         }
     }
 }
@@ -57,6 +62,7 @@ impl std::fmt::Display for EndSignal {
         f.write_str(match self {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
+            Self::Hangup => "SIGHUP",
         })
     }
 }
@@ -71,8 +77,18 @@ impl Signals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: None,
             supervising: supervising.map(ProcessWatch::start).transpose()?,
         })
+    }
+
+    /// Also receives SIGHUP, for a command that has to clean up when its terminal is closed.
+    ///
+    /// # Errors
+    /// The system rejects the handler.
+    pub(in crate::server) fn with_hangup(self) -> io::Result<Self> {
+        let hangup = Some(signal(SignalKind::hangup())?);
+        Ok(Self { hangup, ..self })
     }
 
     /// Waits for a reason to end. Cancel safe.
@@ -86,24 +102,37 @@ impl Signals {
         // A signal comes first, so that the log has the signal if both are true.
         tokio::select! {
             biased;
-            signal = received(&mut self.terminate, &mut self.interrupt) => EndReason::Signal(signal),
+            signal = received(&mut self.terminate, &mut self.interrupt, &mut self.hangup) => {
+                EndReason::Signal(signal)
+            }
             () = ended => EndReason::ParentEnded,
         }
     }
 
     /// Waits for the next signal. Cancel safe.
     pub(in crate::server) async fn next(&mut self) -> EndSignal {
-        received(&mut self.terminate, &mut self.interrupt).await
+        received(&mut self.terminate, &mut self.interrupt, &mut self.hangup).await
     }
 }
 
 /// Waits for a signal. Cancel safe.
-async fn received(terminate: &mut Signal, interrupt: &mut Signal) -> EndSignal {
-    // Both have the same meaning, so the order does not matter.
+async fn received(
+    terminate: &mut Signal,
+    interrupt: &mut Signal,
+    hangup: &mut Option<Signal>,
+) -> EndSignal {
+    let hangup = async {
+        match hangup {
+            Some(hangup) => hangup.recv().await,
+            None => std::future::pending().await,
+        }
+    };
+    // All have the same meaning, so the order does not matter.
     tokio::select! {
         biased;
         Some(()) = terminate.recv() => EndSignal::Terminate,
         Some(()) = interrupt.recv() => EndSignal::Interrupt,
+        Some(()) = hangup => EndSignal::Hangup,
         else => std::future::pending().await,
     }
 }

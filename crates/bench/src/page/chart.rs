@@ -103,7 +103,8 @@ impl Chart {
             height,
             ..
         } = layout;
-        let id = format!("{}-{class}", self.id);
+        // Can have a key of a report that another program has written.
+        let id = escape(&format!("{}-{class}", self.id));
         let mut svg = format!(
             "<svg class=\"plot {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
              aria-labelledby=\"{id}-title {id}-desc\">\n<title id=\"{id}-title\">{}</title>\n\

@@ -180,7 +180,7 @@ impl RestError {
 
     /// Creates the error of hyper's client.
     pub(super) fn from_client(server: &str, error: &legacy::Error) -> Self {
-        let (server, detail) = (server.to_owned(), causes(error));
+        let (server, detail) = (server.to_owned(), causes(server, error));
         match error.is_connect() {
             true => Self::Connect { server, detail },
             false => Self::Connection { server, detail },
@@ -191,13 +191,13 @@ impl RestError {
     pub(super) fn from_body(server: &str, error: &hyper::Error) -> Self {
         Self::Connection {
             server: server.to_owned(),
-            detail: causes(error),
+            detail: causes(server, error),
         }
     }
 }
 
 /// Returns the causes below hyper's own message, which only says where the error occurred.
-fn causes(error: &dyn std::error::Error) -> String {
+fn causes(server: &str, error: &dyn std::error::Error) -> String {
     let mut messages: Vec<String> = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -205,7 +205,8 @@ fn causes(error: &dyn std::error::Error) -> String {
             messages.push(text);
             break;
         }
-        if cause.downcast_ref().is_some_and(hyper::Error::is_parse) {
+        let is_not_http = cause.downcast_ref().is_some_and(hyper::Error::is_parse);
+        if is_not_http && server.starts_with("http://") {
             messages.push(
                 "the response is not HTTP: check the port, or use a URL with https://".to_owned(),
             );

@@ -11,6 +11,9 @@ use crate::request::request_body::RequestBody;
 use crate::response::document::response;
 use crate::state::HttpState;
 
+/// The maximum number of characters of an invalid level in its error.
+const LEVEL_CHARACTERS_MAX: usize = 100;
+
 /// Returns true if these are the segments of one of the paths.
 pub(crate) fn is_path(segments: &[&str]) -> bool {
     matches!(segments, ["debug", "flags", "log-level" | "v"])
@@ -36,6 +39,7 @@ pub(crate) async fn serve(
             let level = text.trim();
             let set = log_level.set(level);
             set.map_err(|problem| {
+                let level: String = level.chars().take(LEVEL_CHARACTERS_MAX).collect();
                 HttpError::BadRequest(format!("log level {level:?}: {problem}"))
             })?;
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 use crate::admission::{EnabledPlugins, PluginConfigurations};
 use crate::builtin::RegistryConfig;
@@ -312,13 +313,19 @@ fn log(flags: &Flags) -> Result<LogConfig, ConfigError> {
     })
 }
 
+/// The maximum length of a log level in bytes: a filter of some thousand modules costs each log line time.
+const LOG_LEVEL_BYTES_MAX: usize = 4096;
+
 /// What `--log-level` accepts, for errors.
-pub(in crate::server) const LOG_LEVELS: &str = "must be error, warn, info, debug, trace, a number, or a filter such as \
+pub(in crate::server) const LOG_LEVELS: &str = "must be error, warn, info, debug, trace, a number, or a filter of at most 4096 bytes such as \
                                                 info,watchet_cacher=debug";
 
 /// Returns the log filter. A level alone applies to this crate; libraries need an explicit filter. The warnings of the
 /// HTTP/2 library are about clients that break the protocol, as often as they like.
 pub(in crate::server) fn log_filter(text: &str) -> Option<String> {
+    if text.len() > LOG_LEVEL_BYTES_MAX {
+        return None;
+    }
     // Upstream's verbosity: 0 to 3 for operators, 4 and 5 for debugging, above that for tracing.
     let level = match text.parse::<u32>() {
         Ok(0..=3) => "info",
@@ -329,9 +336,17 @@ pub(in crate::server) fn log_filter(text: &str) -> Option<String> {
     match level {
         "error" => Some("error".to_owned()),
         "warn" | "info" | "debug" | "trace" => Some(format!("warn,h2=error,watchet={level}")),
-        _ if text.contains(['=', ',']) && EnvFilter::try_new(text).is_ok() => Some(text.to_owned()),
+        _ if text.contains(['=', ',']) && env_filter(text).is_ok() => Some(text.to_owned()),
         _ => None,
     }
+}
+
+/// Parses a filter. The values of fields are compared as texts: a short regular expression can need gigabytes.
+///
+/// # Errors
+/// It is invalid.
+pub(in crate::server) fn env_filter(filter: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::builder().with_regex(false).parse(filter)
 }
 
 #[cfg(test)]

@@ -361,7 +361,7 @@ fn errors_name_the_key_and_the_remedy() {
         ),
         (
             &["--log-level=loud"],
-            r#"--log-level "loud": must be error, warn, info, debug, trace, a number, or a filter such as info,watchet_cacher=debug"#,
+            r#"--log-level "loud": must be error, warn, info, debug, trace, a number, or a filter of at most 4096 bytes such as info,watchet_cacher=debug"#,
         ),
         (
             &["--log-format=xml"],
