@@ -45,7 +45,7 @@ pub(crate) fn resource(
     let storage_prefix = format!("{GROUP}/{}", definition.plural);
     let prefix = StorageKey::new(&format!("/{storage_prefix}/")).expect("names are path segments");
     let storage = LiveStorage::new(prefix, objects);
-    let schema = serde_json::from_value(definition.schema.clone());
+    let schema = serde_json::from_value(definition.schema);
     let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     let selectable = definition.selectable.iter();
     let resource = Resource {
@@ -70,7 +70,6 @@ pub(crate) fn resource(
                 ..Rules::DEFAULT
             },
             kind: OnceLock::new(),
-            schema_value: definition.schema,
             schema: schema.expect("a schema of few levels"),
             columns: definition.columns,
             cells: definition.cells,
@@ -86,8 +85,6 @@ struct Live {
     rules: Rules,
     /// Created on first use: parsing the types of the built-in kinds takes some milliseconds, which each start would pay.
     kind: OnceLock<KindType>,
-    /// The `openAPIV3Schema` as a value, from which `kind` is created.
-    schema_value: Value,
     schema: SchemaText,
     columns: &'static [TableColumn],
     cells: fn(&Value, Timestamp) -> Vec<Value>,
@@ -111,7 +108,7 @@ impl Strategy for Live {
     }
 
     fn kind_type(&self) -> Option<&KindType> {
-        let types = || Types::from_schema(&self.schema_value, &Types::builtins());
+        let types = || Types::from_schema(&self.schema.parse(), &Types::builtins());
         Some(
             self.kind
                 .get_or_init(|| KindType::custom(Arc::new(types()))),
