@@ -2,7 +2,7 @@
 //! lower value is better.
 
 use super::latency::Summary;
-use super::report::Value;
+use super::report::{Report, Value};
 
 /// The part of a report that a value belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,6 +246,14 @@ pub(super) fn find(key: &str) -> Option<&'static Metric> {
 /// Returns the title of a key; an unknown key is its own title.
 pub(super) fn title(key: &str) -> String {
     find(key).map_or_else(|| key.replace('_', " "), |metric| metric.title.to_owned())
+}
+
+/// Returns the rows that are parameters of the load. A report of an earlier version has no other parameters.
+pub(super) fn parameter_rows(report: &Report) -> impl Iterator<Item = (&str, &Value)> {
+    report.rows().filter(|(key, _)| {
+        let category = find(key).map(|metric| metric.category);
+        category == Some(Category::Parameter) && !matches!(*key, "load" | "target")
+    })
 }
 
 /// The latencies that can represent a run, in order of preference.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::metric::{self, Category};
+use crate::metric;
 use crate::report::Report;
 
 /// A parameter with different values.
@@ -46,16 +46,10 @@ pub(super) fn differences(a: &Report, b: &Report) -> Vec<Difference> {
 fn parameter_names(report: &Report, use_arguments: bool) -> Vec<&str> {
     match &report.metadata {
         Some(metadata) if use_arguments => metadata.parameters.keys().map(String::as_str).collect(),
+        // Other seeds and servers are not other loads.
         _ => {
-            let is_parameter = |key: &&str| {
-                let category = metric::find(key).map(|metric| metric.category);
-                category == Some(Category::Parameter) && !matches!(*key, "target" | "seed")
-            };
-            report
-                .rows()
-                .map(|row| row.0)
-                .filter(is_parameter)
-                .collect()
+            let names = metric::parameter_rows(report).map(|row| row.0);
+            names.filter(|name| *name != "seed").collect()
         }
     }
 }

@@ -160,10 +160,7 @@ pub(super) fn parameters(report: &Report) -> Vec<Vec<Cell>> {
         let parameters = metadata.parameters.iter();
         return parameters.map(|(name, value)| row(name, value)).collect();
     }
-    let rows = report.rows().filter(|(key, _)| {
-        let category = metric::find(key).map(|metric| metric.category);
-        category == Some(Category::Parameter) && !matches!(*key, "load" | "target")
-    });
+    let rows = metric::parameter_rows(report);
     rows.map(|(key, value)| row(&metric::title(key), &value.to_string()))
         .collect()
 }
