@@ -91,7 +91,6 @@ pub struct CacheWatcher {
     generation: u64,
     /// The position at the start, which can be a future version.
     origin: ResourceVersion,
-    position: ResourceVersion,
     phase: Phase,
     /// The count of unreadable values in storage when the watch began.
     times_unreadable: u64,
@@ -101,7 +100,7 @@ pub struct CacheWatcher {
     interrupts: PollOnWake<Interrupts>,
     /// True after the watch has returned its first items or found none.
     begun: bool,
-    /// The position and the phase for a [`WatchMonitor`].
+    /// The position, and the phase for a [`WatchMonitor`].
     progress: Arc<WatchProgress>,
     _counted: GaugeGuard,
     _counted_sharded: Option<GaugeGuard>,
@@ -173,7 +172,6 @@ impl CacheWatcher {
             predicate: Arc::new(predicate),
             generation,
             origin: position,
-            position,
             phase,
             bookmarks,
             deadline,
@@ -260,7 +258,7 @@ impl CacheWatcher {
             Some(last) => *next_key = format!("{last}\0"),
             None => {
                 if *end_bookmark {
-                    let resource_version = self.position;
+                    let resource_version = self.position();
                     items.push(WatchItem::Bookmark {
                         resource_version,
                         initial_events_end: true,
@@ -310,6 +308,7 @@ impl CacheWatcher {
     /// Advances the position by `limit` events and by the rest of the last revision. Returns the
     /// matching items, and true if there is more history.
     fn history(&mut self, limit: usize) -> Result<(Vec<WatchItem>, bool), ReadError> {
+        let mut position = self.position();
         let snapshot = self
             .context
             .published
@@ -324,15 +323,15 @@ impl CacheWatcher {
             })
         };
         if snapshot.generation != self.generation {
-            return expired(self.position, snapshot.at);
+            return expired(position, snapshot.at);
         }
         let older;
         let (events, covered): (&mut dyn Iterator<Item = _>, _) =
-            match snapshot.events_after(self.position) {
+            match snapshot.events_after(position) {
                 Ok(events) => (&mut { events }, snapshot.at),
                 Err(TooOld(oldest)) => {
                     let backfill = &self.context.backfill;
-                    match backfill.events_after(self.position, self.generation, oldest) {
+                    match backfill.events_after(position, self.generation, oldest) {
                         Ok((events, up_to)) => {
                             older = events;
                             (&mut older.iter(), up_to)
@@ -341,7 +340,7 @@ impl CacheWatcher {
                             // A watch that starts at a trimmed version is not a slow reader.
                             let slow = usize::from(self.begun);
                             self.context.metrics.terminated_watchers.add(slow);
-                            return expired(self.position, oldest);
+                            return expired(position, oldest);
                         }
                     }
                 }
@@ -350,17 +349,17 @@ impl CacheWatcher {
         let mut events = events.peekable();
         let mut examined = 0;
         while let Some(event) =
-            events.next_if(|e| examined < limit || e.resource_version() == self.position)
+            events.next_if(|e| examined < limit || e.resource_version() == position)
         {
             examined += 1;
-            self.position = event.resource_version();
+            position = event.resource_version();
             items.extend(event.watch_event_for(&self.predicate).map(WatchItem::Event));
         }
         let more = events.peek().is_some();
         if !more {
-            self.position = self.position.max(covered);
+            position = position.max(covered);
         }
-        self.progress.set_position(self.position);
+        self.progress.set_position(position);
         self.begun = true;
         Ok((items, more || covered < snapshot.at))
     }
@@ -377,7 +376,7 @@ impl CacheWatcher {
         match membership.inbox.poll_take(cx.waker()) {
             Poll::Ready(TakeResult::Batches(batches)) => Poll::Ready(self.receive(batches)),
             Poll::Ready(TakeResult::Parked) => {
-                tracing::debug!(position = %self.position, "watch parked, reading from history");
+                tracing::debug!(position = %self.position(), "watch parked, reading from history");
                 self.enter(Phase::CatchUp);
                 Poll::Ready(Vec::new())
             }
@@ -397,7 +396,8 @@ impl CacheWatcher {
             metrics.observe_dispatch(Stage::Total, now - received.arrived, events);
         }
         // History read after joining can overlap with the inbox, by whole revisions.
-        let known = self.position;
+        let known = self.position();
+        let mut position = known;
         let events = batches.iter().map(|batch| batch.events());
         let mut items = Vec::with_capacity(events.clone().map(<[_]>::len).sum());
         for event in events.flatten() {
@@ -405,11 +405,11 @@ impl CacheWatcher {
             #[cfg(feature = "planted-bugs")]
             let is_new = is_new || is_planted(PlantedBug::EventsSentTwice);
             if is_new {
-                self.position = event.resource_version();
+                position = event.resource_version();
                 items.push(WatchItem::Event(event.clone()));
             }
         }
-        self.progress.set_position(self.position);
+        self.progress.set_position(position);
         items
     }
 
@@ -445,9 +445,8 @@ impl CacheWatcher {
             // The watch starts at a future version; no bookmark is possible yet.
             return Vec::new();
         }
-        self.position = self.position.max(dispatched);
-        self.progress.set_position(self.position);
-        let resource_version = self.position;
+        let resource_version = self.position().max(dispatched);
+        self.progress.set_position(resource_version);
         vec![WatchItem::Bookmark {
             resource_version,
             initial_events_end: false,
@@ -473,6 +472,10 @@ impl CacheWatcher {
         let at = self.next_bookmark.min(self.deadline);
         self.interrupts
             .change(|mut interrupts| interrupts.timer.as_mut().reset(at));
+    }
+
+    fn position(&self) -> ResourceVersion {
+        self.progress.position()
     }
 
     fn enter(&mut self, phase: Phase) {

@@ -51,7 +51,7 @@ impl WatchProgress {
         WatchPhase::ALL[usize::from(self.phase.load(Ordering::Relaxed))]
     }
 
-    fn position(&self) -> ResourceVersion {
+    pub(super) fn position(&self) -> ResourceVersion {
         ResourceVersion::new(self.position.load(Ordering::Relaxed))
     }
 }
