@@ -70,7 +70,6 @@ mod inbox;
 mod index;
 mod interrupts;
 mod list_plan;
-mod list_progress;
 mod metered;
 mod object_list;
 mod object_map;

@@ -2,6 +2,7 @@
 //! converts storage errors. Its only state is the progress requester of the current watch.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
@@ -9,7 +10,6 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::CachedResource;
-use super::list_progress::{ListProgress, ListReport};
 use super::pressure::WithPressure;
 use super::unreadable::Unreadable;
 use watchet_api::{EventType, Object, ResourceVersion};
@@ -18,7 +18,7 @@ use watchet_storage::{
     KeyValue, ListPage, ListRequest, ListVisitor, ProgressRequester, Storage, StorageError,
     VisitedValue,
 };
-use watchet_tasks::Tasks;
+use watchet_tasks::{Tasks, report_slow};
 
 /// Page size of lists from storage: upstream's page size of an initial list. It bounds the memory
 /// of one response.
@@ -56,29 +56,21 @@ impl ListerWatcher for StorageSource {
         self.forget_recoveries();
         // Before the list: if storage is replaced during the list, the next watch is refused.
         self.incarnation = self.storage.incarnation();
-        let progress = Arc::new(ListProgress::start());
+        let decoded = Arc::new(AtomicUsize::new(0));
         let list = async {
-            match self.list_by_visit(&progress).await {
+            match self.list_by_visit(&decoded).await {
                 Some(listing) => listing,
-                None => self.list_by_pages(&progress).await,
+                None => self.list_by_pages(&decoded).await,
             }
         };
-        let log = |report: ListReport, message: &str| {
-            let ListReport {
-                objects,
-                elapsed,
-                objects_per_second,
-            } = report;
-            let resource = &self.resource.name;
-            tracing::info!(%resource, objects, ?elapsed, objects_per_second, "{message}");
-        };
-        let listing = progress
-            .report_during(list, |report| log(report, "listing"))
-            .await;
-        if let Some(report) = progress.last_report().filter(|_| listing.is_ok()) {
-            log(report, "listed");
-        }
-        listing
+        let resource = &self.resource.name;
+        report_slow(list, |elapsed, is_done| {
+            let objects = decoded.load(Ordering::Relaxed);
+            let per_second = objects as f64 / elapsed.as_secs_f64();
+            let what = if is_done { "list ended" } else { "listing" };
+            tracing::info!(%resource, objects, ?elapsed, objects_per_second = per_second as u64, "{what}");
+        })
+        .await
     }
 
     async fn recovered(&mut self) {
@@ -130,11 +122,11 @@ impl StorageSource {
     /// threads.
     async fn list_by_visit(
         &self,
-        progress: &Arc<ListProgress>,
+        decoded: &Arc<AtomicUsize>,
     ) -> Option<Result<Listing<Object>, SourceError>> {
         let decoder = Arc::new(Decoder {
             resource: self.resource.clone(),
-            progress: Arc::clone(progress),
+            decoded: Arc::clone(decoded),
             parts: Mutex::default(),
         });
         let visited = self.storage.visit(&self.resource.prefix, decoder.clone());
@@ -146,7 +138,10 @@ impl StorageSource {
     }
 
     /// Lists page by page.
-    async fn list_by_pages(&self, progress: &ListProgress) -> Result<Listing<Object>, SourceError> {
+    async fn list_by_pages(
+        &self,
+        decoded_objects: &AtomicUsize,
+    ) -> Result<Listing<Object>, SourceError> {
         let prefix = self.resource.prefix.clone();
         let mut request = ListRequest {
             prefix,
@@ -175,7 +170,7 @@ impl StorageSource {
             // Reads the next page while this one is decoded.
             let (next, decoded) = tokio::join!(read, self.decode(page.items));
             let decoded = decoded?;
-            progress.add(decoded.len());
+            decoded_objects.fetch_add(decoded.len(), Ordering::Relaxed);
             list.add(decoded);
             match next {
                 Some(next) => page = next?,
@@ -243,7 +238,8 @@ impl DecodedList {
 /// Decodes the values of a visit.
 struct Decoder {
     resource: Arc<CachedResource>,
-    progress: Arc<ListProgress>,
+    /// The number of values in them.
+    decoded: Arc<AtomicUsize>,
     /// The visited parts with their indexes, in any order.
     parts: Mutex<Vec<(usize, Vec<Decoded>)>>,
 }
@@ -255,7 +251,7 @@ impl ListVisitor for Decoder {
             self.resource.object(value.key, at, event_type, value.value)
         };
         let decoded = values.iter().map(decode).collect();
-        self.progress.add(values.len());
+        self.decoded.fetch_add(values.len(), Ordering::Relaxed);
         self.parts.lock().push((index, decoded));
     }
 }
@@ -350,7 +346,7 @@ mod tests {
     async fn a_list_by_visit_equals_a_list_by_pages() {
         for count in [0, 1, 500] {
             let source = filled(count, &[]).await;
-            let progress = Arc::new(ListProgress::start());
+            let progress = Arc::default();
             let visited = source.list_by_visit(&progress).await.unwrap().unwrap();
             let paged = source.list_by_pages(&progress).await.unwrap();
             assert_eq!(visited.at, paged.at);
@@ -376,7 +372,7 @@ mod tests {
         let many: Vec<_> = (100..130).collect();
         for unreadable in [&[7][..], &[450, 3], &many] {
             let source = filled(500, unreadable).await;
-            let progress = Arc::new(ListProgress::start());
+            let progress = Arc::default();
             let error = source.list_by_pages(&progress).await.unwrap_err();
             let SourceError::Undecodable { detail: expected } = error else {
                 panic!("{error:?}");

@@ -6,6 +6,7 @@ mod coarse_clock;
 mod inline_blocking;
 mod panics;
 mod poll_on_wake;
+mod slow_work;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use watchet_metrics::TaskMetrics;
 pub use inline_blocking::run_blocking_work_inline;
 pub use panics::panic_message;
 pub use poll_on_wake::{PollOnWake, WakeFlag};
+pub use slow_work::report_slow;
 
 /// A group of tasks that are cancelled and drained together. Clones share the group.
 ///
