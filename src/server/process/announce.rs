@@ -36,7 +36,7 @@ pub(in crate::server) fn announce(
 /// Quotes `text` as a shell word.
 pub(in crate::server) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
-    if text.chars().all(plain) {
+    if !text.is_empty() && text.chars().all(plain) {
         text.to_owned()
     } else {
         format!("'{}'", text.replace('\'', r"'\''"))

@@ -11,9 +11,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::http::LogLevel;
-use crate::server::config::server_config::{
-    LOG_LEVELS, LogConfig, LogFormat, env_filter, log_filter,
-};
+use crate::server::config::server_config::{LogConfig, LogFormat, log_filter};
 
 /// The level of the logger that [`init`] has installed: a process has one logger.
 static LEVEL: OnceLock<Arc<ReloadableLevel>> = OnceLock::new();
@@ -53,8 +51,7 @@ impl LogLevel for ReloadableLevel {
     }
 
     fn set(&self, level: &str) -> Result<(), String> {
-        let filter = log_filter(level).ok_or(LOG_LEVELS)?;
-        let filter = env_filter(&filter).map_err(|error| error.to_string())?;
+        let filter = log_filter(level)?;
         let mut text = self.text.lock();
         (self.set_filter)(filter).map_err(|error| error.to_string())?;
         let before = std::mem::replace(&mut *text, level.to_owned());
@@ -70,7 +67,7 @@ fn subscriber<W: Write + 'static>(
     output: impl Fn() -> W + Send + Sync + 'static,
 ) -> (Box<dyn tracing::Subscriber + Send + Sync>, ReloadableLevel) {
     let lines = tracing_subscriber::fmt()
-        .with_env_filter(env_filter(&config.filter).unwrap_or_default())
+        .with_env_filter(log_filter(&config.level).unwrap_or_default())
         .with_writer(move || EscapingWriter(output()))
         // Colors are control characters.
         .with_ansi(false);
@@ -137,6 +134,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::server::config::server_config::LOG_LEVELS;
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -155,7 +153,6 @@ mod tests {
     fn config(format: LogFormat) -> LogConfig {
         LogConfig {
             level: "info".to_owned(),
-            filter: log_filter("info").unwrap(),
             format,
         }
     }

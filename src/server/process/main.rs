@@ -18,7 +18,7 @@ use crate::server::envtest::{Program, assets, etcd, kube_apiserver};
 use crate::server::process::announce;
 use crate::server::process::build::{BuildError, Server};
 use crate::server::process::console_link::{self, ConsoleLinkError};
-use crate::server::process::demo::{self, DemoFailure};
+use crate::server::process::demo_server::{self, DemoFailure};
 use crate::server::process::file_limit;
 use crate::server::process::files::FileError;
 use crate::server::process::git_commit::GIT_COMMIT;
@@ -30,7 +30,7 @@ use crate::server::process::signals::{EndReason, EndSignal, Signals};
 use crate::server::store_commands::{self, StoreError};
 use crate::storage::StorageError;
 use crate::tasks::{DrainTimeout, TaskFailed};
-use crate::{bench, cli as commands, demo as simulation, http, tail};
+use crate::{bench, cli as commands, demo, http, tail};
 
 /// The log level of commands whose output describes what they do: `watchet store` and `watchet demo`.
 const COMMAND_LOG_LEVEL: &str = "warn";
@@ -142,7 +142,7 @@ fn print_console_link(kubeconfig: Option<&Path>) -> Result<ExitCode, Failure> {
 /// Runs the demonstration. `program` is the name of the program in the command line.
 fn run_demo(matches: &clap::ArgMatches, program: &OsStr) -> Result<ExitCode, Failure> {
     init_command_log();
-    let options = simulation::DemoOptions::from_matches(matches).map_err(DemoFailure::from)?;
+    let options = demo::DemoOptions::from_matches(matches).map_err(DemoFailure::from)?;
     // The user runs the printed commands in another directory, where a relative path is invalid.
     let name = Path::new(program);
     let path = match name.components().count() {
@@ -150,13 +150,12 @@ fn run_demo(matches: &clap::ArgMatches, program: &OsStr) -> Result<ExitCode, Fai
         _ => std::path::absolute(name).unwrap_or_else(|_| name.to_owned()),
     };
     let path = path.to_string_lossy();
-    block_on(async { Ok(demo::run(&options, &path).await?) })
+    block_on(async { Ok(demo_server::run(&options, &path).await?) })
 }
 
 fn init_command_log() {
     logging::init(&LogConfig {
         level: COMMAND_LOG_LEVEL.to_owned(),
-        filter: COMMAND_LOG_LEVEL.to_owned(),
         format: LogFormat::Text,
     });
 }

@@ -10,7 +10,6 @@ pub(super) mod kubeconfig;
 pub(super) mod pki;
 mod token_issuer;
 
-mod blocking_progress;
 pub(super) mod build;
 mod console_link;
 mod encryption;
@@ -26,7 +25,7 @@ mod run;
 mod tls_files;
 
 pub(super) mod announce;
-mod demo;
+mod demo_server;
 pub(super) mod embedded_server;
 mod file_limit;
 mod logging;

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::metrics::Metrics;
 use crate::server::config::storage::{DurabilityConfig, StorageConfig};
 use crate::server::envtest::etcd_storage::EnvtestEtcdStorage;
-use crate::server::process::blocking_progress::with_reports;
 use crate::server::process::open_error::OpenError;
 use crate::server::process::open_etcd;
 use crate::storage::Storage;
@@ -15,6 +16,7 @@ use crate::storage::embedded::{
     self, Durability, Embedded, EmbeddedConfig, HistoryRetention, LastRevision,
 };
 use crate::storage::memory::Memory;
+use crate::tasks::{Tasks, report_slow};
 
 /// The flush interval of `--durability interval`, i.e. how many acknowledged writes an embedded
 /// store may lose: one second, as usual for such settings.
@@ -85,18 +87,27 @@ fn open_embedded(
         file: &parent.data_dir.join(embedded::LAST_REVISION_FILE),
         was_used: parent.was_used,
     };
-    let file = directory.join(embedded::DATA_FILE);
-    let bytes = std::fs::metadata(file).map_or(0, |file| file.len());
-    let report = |elapsed| {
-        let directory = directory.display();
-        tracing::info!(%directory, bytes, ?elapsed, "opening the store");
-    };
+    // Dropped when the store is open, or cannot be opened.
+    let _opening = report_opening(&directory);
     // Opening verifies the file, which blocks for some time if it is large.
     tokio::task::block_in_place(|| {
-        with_reports(report, || {
-            Embedded::open_with_last_revision(&directory, last_revision, config)
-        })
+        Embedded::open_with_last_revision(&directory, last_revision, config)
     })
+}
+
+/// Logs that the store is being opened, if it takes long, until the returned sender is dropped.
+fn report_opening(directory: &Path) -> oneshot::Sender<()> {
+    let bytes = std::fs::metadata(directory.join(embedded::DATA_FILE)).map_or(0, |file| file.len());
+    let directory = directory.display().to_string();
+    let (opening, ended) = oneshot::channel();
+    let reports = report_slow(ended, move |elapsed, is_done| {
+        if !is_done {
+            tracing::info!(directory, bytes, ?elapsed, "opening the store");
+        }
+    });
+    // Not awaited: it ends with the opening.
+    drop(Tasks::new().spawn("report opening", reports));
+    opening
 }
 
 fn embedded_config(durability: Durability, history: History) -> EmbeddedConfig {

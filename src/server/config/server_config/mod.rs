@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
 
 use crate::admission::{EnabledPlugins, PluginConfigurations};
 use crate::builtin::RegistryConfig;
@@ -105,8 +104,6 @@ pub(in crate::server) struct Listen {
 pub(in crate::server) struct LogConfig {
     /// The level as it was given: `--log-level`.
     pub level: String,
-    /// The filter of `tracing_subscriber` for `level`.
-    pub filter: String,
     /// `--log-format`
     pub format: LogFormat,
 }
@@ -298,7 +295,7 @@ fn controllers(flags: &Flags) -> Result<controllers::Selection, ConfigError> {
 
 fn log(flags: &Flags) -> Result<LogConfig, ConfigError> {
     let setting = flags.log_level.clone();
-    let filter = log_filter(&setting.text).ok_or_else(|| setting.error(LOG_LEVELS))?;
+    log_filter(&setting.text).map_err(|problem| setting.error(problem))?;
     let level = setting.text;
     let setting = flags.log_format.clone();
     let format = match setting.text.as_str() {
@@ -306,11 +303,7 @@ fn log(flags: &Flags) -> Result<LogConfig, ConfigError> {
         "json" => LogFormat::Json,
         _ => return Err(setting.error("must be text or json")),
     };
-    Ok(LogConfig {
-        level,
-        filter,
-        format,
-    })
+    Ok(LogConfig { level, format })
 }
 
 /// The maximum length of a log level in bytes: a filter of some thousand modules costs each log line time.
@@ -322,10 +315,10 @@ pub(in crate::server) const LOG_LEVELS: &str = "must be error, warn, info, debug
 
 /// Returns the log filter. A level alone applies to this crate; libraries need an explicit filter. The warnings of the
 /// HTTP/2 library are about clients that break the protocol, as often as they like.
-pub(in crate::server) fn log_filter(text: &str) -> Option<String> {
-    if text.len() > LOG_LEVEL_BYTES_MAX {
-        return None;
-    }
+///
+/// # Errors
+/// [`LOG_LEVELS`]: it is none of them, or too long.
+pub(in crate::server) fn log_filter(text: &str) -> Result<EnvFilter, &'static str> {
     // Upstream's verbosity: 0 to 3 for operators, 4 and 5 for debugging, above that for tracing.
     let level = match text.parse::<u32>() {
         Ok(0..=3) => "info",
@@ -333,20 +326,15 @@ pub(in crate::server) fn log_filter(text: &str) -> Option<String> {
         Ok(_) => "trace",
         Err(_) => text,
     };
-    match level {
-        "error" => Some("error".to_owned()),
-        "warn" | "info" | "debug" | "trace" => Some(format!("warn,h2=error,watchet={level}")),
-        _ if text.contains(['=', ',']) && env_filter(text).is_ok() => Some(text.to_owned()),
-        _ => None,
-    }
-}
-
-/// Parses a filter. The values of fields are compared as texts: a short regular expression can need gigabytes.
-///
-/// # Errors
-/// It is invalid.
-pub(in crate::server) fn env_filter(filter: &str) -> Result<EnvFilter, ParseError> {
-    EnvFilter::builder().with_regex(false).parse(filter)
+    let filter = match level {
+        "error" => level.to_owned(),
+        "warn" | "info" | "debug" | "trace" => format!("warn,h2=error,watchet={level}"),
+        _ if text.contains(['=', ',']) && text.len() <= LOG_LEVEL_BYTES_MAX => level.to_owned(),
+        _ => return Err(LOG_LEVELS),
+    };
+    // The values of fields are compared as texts: a short regular expression can need gigabytes.
+    let builder = EnvFilter::builder().with_regex(false);
+    builder.parse(filter).map_err(|_| LOG_LEVELS)
 }
 
 #[cfg(test)]

@@ -167,7 +167,10 @@ fn valid_values() {
     assert_eq!(config.kubeconfig, Path::new("/d/kubeconfig"));
     assert_eq!(config.listen.insecure_port, Some(0));
     assert_eq!(config.lifetime.shutdown_grace, Duration::from_secs(90));
-    assert_eq!(config.log.filter, "warn,h2=error,watchet=debug");
+    assert_eq!(
+        log_filter(&config.log.level).unwrap().to_string(),
+        EnvFilter::new("warn,h2=error,watchet=debug").to_string()
+    );
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.compaction_interval, Duration::ZERO);
     assert_eq!(config.memory, MemoryLimit::Bytes(512 << 20));

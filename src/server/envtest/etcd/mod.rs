@@ -167,9 +167,9 @@ fn address(url: &str) -> Result<SocketAddr, ConfigError> {
 }
 
 fn log(level: Option<&str>) -> Result<LogConfig, ConfigError> {
-    let filter = match level {
-        None | Some("info") => "warn,h2=error,watchet=info",
-        Some("debug") => "warn,h2=error,watchet=debug",
+    let level = match level {
+        None | Some("info") => "info",
+        Some("debug") => "debug",
         Some("warn") => "warn",
         Some("error" | "dpanic" | "panic" | "fatal") => "error",
         Some(other) => {
@@ -179,8 +179,7 @@ fn log(level: Option<&str>) -> Result<LogConfig, ConfigError> {
         }
     };
     Ok(LogConfig {
-        level: filter.to_owned(),
-        filter: filter.to_owned(),
+        level: level.to_owned(),
         format: LogFormat::Text,
     })
 }

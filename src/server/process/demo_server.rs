@@ -20,11 +20,11 @@ const DIRECTORY_PREFIX: &str = "watchet-demo-";
 const SETTINGS: [(&str, &str); 3] = [
     ("bind-address", "127.0.0.1"),
     ("durability", "none"),
-    ("history-retention", "5m"),
+    ("history-retention", RETENTION),
 ];
 
-/// The value of `history-retention`, as text for the user.
-const RETENTION: &str = "5 minutes";
+/// How long past states are retained.
+const RETENTION: &str = "5m";
 
 /// The time limit for the tasks of the simulation, and for requests in progress.
 const GRACE: Duration = Duration::from_secs(2);
