@@ -193,6 +193,12 @@ async fn a_custom_resource_is_applied(server: &Server) {
     kubectl.run_with(&force, &color).await;
     let now = get(&kubectl, &["things", "t"]).await;
     assert_eq!(now["spec"], json!({"parts": parts, "color": "blue"}));
+    // Null as the value of a label was an internal error.
+    let labelled = r#"{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t", "labels": {"a": null}}}"#;
+    let unchecked = [&by("three")[..], &["--validate=false"]].concat();
+    kubectl.run_with(&unchecked, labelled).await;
+    let now = get(&kubectl, &["things", "t"]).await;
+    assert_eq!(now["metadata"]["labels"], json!({"a": ""}));
 }
 
 async fn kube_rs_applies(server: &Server) {

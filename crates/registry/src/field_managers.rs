@@ -95,8 +95,8 @@ impl Pipeline<'_> {
             },
             ApplyError::Internal(detail) => ApiError::Read(ReadError::Undecodable(detail)),
         })?;
-        if !object["metadata"].is_object() {
-            object["metadata"] = Value::Object(serde_json::Map::new());
+        if let Some(members) = object.as_object_mut() {
+            metadata::check_metadata(members)?;
         }
         metadata::check_name(&self.target.name, &object)?;
         // Without managed fields the next apply could not remove the fields of this one.

@@ -88,6 +88,15 @@ pub fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), ApiError
     for member in object.values() {
         check_depth(member, 1)?;
     }
+    check_metadata(object)
+}
+
+/// Checks the types of the metadata of `object`, which are created if they are absent. Removes nulls, except in labels and
+/// annotations, where a null is an empty string.
+///
+/// # Errors
+/// 400, which names the member.
+pub(crate) fn check_metadata(object: &mut Map<String, Value>) -> Result<(), ApiError> {
     let metadata = object.entry("metadata").or_insert(Value::Null);
     if metadata.is_null() {
         *metadata = Value::Object(Map::new());

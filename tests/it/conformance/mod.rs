@@ -164,6 +164,7 @@ macro_rules! conformance_suite {
                 ],
                 applying: [
                     every_write_sets_managed_fields,
+                    an_applied_null_in_a_map_is_an_empty_string,
                     equal_quantities_in_two_forms_do_not_conflict,
                     wc_053_a_change_of_managed_fields_times_is_not_stored,
                     wc_213_apply_requires_a_manager_and_reports_conflicts,

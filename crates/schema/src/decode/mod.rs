@@ -298,6 +298,21 @@ fn canonical(value: Value) -> Value {
     parsed.map_or(value, |quantity| quantity.to_string().into())
 }
 
+/// Returns the value for a null in a map or list whose values have the type `of`, which Go decodes as the zero value of a
+/// scalar. Null remains null if Go encodes the zero value as null, and if the type is not a scalar.
+fn zero(of: Option<TypeRef<'_>>) -> Value {
+    match of.map(TypeRef::shape) {
+        Some(Shape::Scalar(scalar)) => match scalar {
+            Scalar::String => "".into(),
+            Scalar::Bool => false.into(),
+            Scalar::Int32 | Scalar::Int64 | Scalar::Number | Scalar::IntOrString => 0.into(),
+            Scalar::Quantity => "0".into(),
+            Scalar::Bytes | Scalar::Time | Scalar::MicroTime => Value::Null,
+        },
+        _ => Value::Null,
+    }
+}
+
 impl<'de> DeserializeSeed<'de> for Reader<'_, '_> {
     type Value = Value;
 
@@ -370,9 +385,12 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
                 step: Step::Item(list.len()),
             };
             let reader = self.inner(item, self.owner, &path);
-            let Some(value) = items.next_element_seed(reader)? else {
+            let Some(mut value) = items.next_element_seed(reader)? else {
                 return Ok(Value::Array(list));
             };
+            if self.typed && value.is_null() {
+                value = zero(item);
+            }
             let mut counted = self.memory.count_item(list.is_empty());
             if value.as_object().is_some_and(Map::is_empty) {
                 counted = counted.and_then(|()| self.memory.count_empty_map());
@@ -416,6 +434,9 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
             let mut value = members.next_value_seed(self.inner(of, owner, &path))?;
             if self.typed && of.is_some_and(|of| of.is_omitted(&value)) {
                 value = Value::Null;
+            }
+            if self.typed && value.is_null() && matches!(shape, Shape::Map { .. }) {
+                value = zero(of);
             }
             has_nulls |= value.is_null();
             let counted = self.memory.count_member(&name, map.is_empty());

@@ -5,9 +5,12 @@ use serde_json::json;
 use super::*;
 use crate::quantity::QUANTITY_FORM;
 
+fn builtin(api_version: &str, kind: &str) -> KindType {
+    KindType::builtin(&Types::builtins(), api_version, kind).expect("a built-in kind")
+}
+
 fn deployment(body: &str) -> Decoded {
-    let types = Types::builtins();
-    let kind = KindType::builtin(&types, "apps/v1", "Deployment").expect("a built-in kind");
+    let kind = builtin("apps/v1", "Deployment");
     let mut reader = serde_json::Deserializer::from_str(body);
     kind.decode(&mut reader, &MemoryBudget::unlimited())
         .expect("valid JSON")
@@ -144,6 +147,26 @@ fn type_errors_equal_go_messages() {
         r#"{"spec": {"strategy": {"rollingUpdate": {"maxSurge": false}}}}"#,
         &into("bool", "value of type int32"),
     );
+}
+
+/// The expected value is what kube-apiserver 1.36 stores. A null of a map of strings was stored as null.
+#[test]
+fn a_null_in_a_map_or_list_of_scalars_is_its_zero_value() {
+    let kind = builtin("v1", "ConfigMap");
+    let decoded = kind.conform(&json!({
+        "metadata": {"labels": {"a": null}, "finalizers": ["a/b", null]},
+        "data": {"x": null, "y": "1"}, "binaryData": {"z": null}, "immutable": null,
+    }));
+    assert_eq!(
+        decoded.value,
+        json!({
+            "metadata": {"labels": {"a": ""}, "finalizers": ["a/b", ""]},
+            "data": {"x": "", "y": "1"}, "binaryData": {"z": null},
+        })
+    );
+    let kind = builtin("v1", "ResourceQuota");
+    let decoded = kind.conform(&json!({"spec": {"hard": {"pods": null}}}));
+    assert_eq!(decoded.value, json!({"spec": {"hard": {"pods": "0"}}}));
 }
 
 /// The type of a custom resource determines its members, but not their values.
