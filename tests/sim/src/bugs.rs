@@ -36,25 +36,25 @@ macro_rules! known {
 
 /// All bugs.
 pub const KNOWN_BUGS: &[KnownBug] = known! {
-    EventWithoutPreviousValue, "event-without-previous-value", "https://github.com/kubernetes/kubernetes/issues/123072", 46,
+    EventWithoutPreviousValue, "event-without-previous-value", "https://github.com/kubernetes/kubernetes/issues/123072", 103,
         "Kubernetes: a change without its previous value in etcd is dropped";
-    WatchDuringRelist, "watch-during-relist", "https://github.com/kubernetes/kubernetes/pull/116172", 34,
+    WatchDuringRelist, "watch-during-relist", "https://github.com/kubernetes/kubernetes/pull/116172", 46,
         "Kubernetes: a watch that begins during a relist misses events";
     EmptyHistoryOffByOne, "empty-history-off-by-one", "https://github.com/kubernetes/kubernetes/pull/49992", 3,
         "Kubernetes: a watch from the revision before the first list misses an event";
-    EventsSentTwice, "events-sent-twice", "https://github.com/kubernetes/kubernetes/pull/73845", 53,
+    EventsSentTwice, "events-sent-twice", "https://github.com/kubernetes/kubernetes/pull/73845", 4,
         "Kubernetes: a watch goes back in time";
     DeletionAtOldVersion, "deletion-at-old-version", "https://github.com/kubernetes/kubernetes/pull/58547", 1,
         "Kubernetes: a DELETED event has the version of the last update";
     ProgressAheadOfEvents, "progress-ahead-of-events", "https://github.com/etcd-io/etcd/issues/15220", 2,
         "etcd: progress is reported before the events up to it";
-    SlowWatchSkipsEvents, "slow-watch-skips-events", "https://github.com/etcd-io/etcd/issues/17529", 524,
+    SlowWatchSkipsEvents, "slow-watch-skips-events", "https://github.com/etcd-io/etcd/issues/17529", 368,
         "etcd: a slow watch skips events that were compacted";
-    DeletionLostByCompaction, "deletion-lost-by-compaction", "https://github.com/etcd-io/etcd/issues/18089", 137,
+    DeletionLostByCompaction, "deletion-lost-by-compaction", "https://github.com/etcd-io/etcd/issues/18089", 5,
         "etcd: a watch from the compacted revision misses its deletions";
-    DeletionLostByRestart, "deletion-lost-by-restart", "https://github.com/etcd-io/etcd/issues/19179", 258,
+    DeletionLostByRestart, "deletion-lost-by-restart", "https://github.com/etcd-io/etcd/issues/19179", 5,
         "etcd: a watch from the compacted revision misses its deletions after a restart";
-    ProgressBeforeStart, "progress-before-start", "https://github.com/etcd-io/etcd/issues/20221", 160,
+    ProgressBeforeStart, "progress-before-start", "https://github.com/etcd-io/etcd/issues/20221", 345,
         "etcd: a watch from a future revision reports earlier progress";
     AcknowledgedBeforeSync, "acknowledged-before-sync", "commit 3dfc06d0", 3,
         "embedded store: a power failure loses acknowledged writes";

@@ -245,7 +245,8 @@ mod tests {
     /// of admission after a start.
     #[test]
     fn a_write_before_admission_is_ready_has_no_effect() {
-        let status = r#"{"kind":"Status","reason":"Forbidden","message":"not yet ready to handle request"}"#;
+        let status =
+            r#"{"kind":"Status","reason":"Forbidden","message":"not yet ready to handle request"}"#;
         let outcome = outcome_of(StatusCode::FORBIDDEN, status);
         assert_eq!(outcome, Outcome::Failed(Failure::Rejected));
     }
