@@ -12,8 +12,9 @@ const FIRST_REPORT: Duration = Duration::from_secs(1);
 /// The interval of the reports doubles up to this.
 const INTERVAL_MAX: Duration = Duration::from_secs(30);
 
-/// Returns the result of `work`. Meanwhile calls `report` after a second and then at growing intervals, and once more with the
-/// result if it was called before; it receives the time since the start and whether the work is done.
+/// Runs `work` and returns its result. If `work` takes longer than a second, calls `report` after the first second, then at
+/// intervals that grow from 2 to 30 seconds, and at the end. The arguments of `report` are the time since the start and whether
+/// the work is done.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
