@@ -5,10 +5,6 @@
 //! `RequestReceived` (two events per request) and without it (one event). The task that writes runs on the same
 //! thread between the requests and is part of the time.
 
-#[allow(dead_code, reason = "no bench uses all of it")]
-#[path = "../fixture/mod.rs"]
-mod fixture;
-
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,9 +14,8 @@ use tokio::time::Instant;
 use watchet::api::UserInfo;
 use watchet::audit::{Auditor, BatchOptions, LogFormat, LogOptions, Mode, Rotation};
 use watchet::metrics::Metrics;
-
-use fixture::Server;
-use fixture::pods;
+use watchet_bench_fixture::Server;
+use watchet_bench_fixture::pods;
 
 const ROUNDS: usize = 200;
 const REQUESTS: u32 = 1_000;

@@ -3,17 +3,12 @@
 //!
 //! The benches call public functions only, so that they measure each part as it is used.
 
-#[allow(dead_code, reason = "no bench uses all of it")]
-#[path = "../fixture/mod.rs"]
-mod fixture;
-
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use watchet::api::{EventType, Object, ObjectKey, ResolvedFieldSelector, SelectionPredicate};
 use watchet::registry::Resource;
-
-use fixture::Server;
-use fixture::pods::{self, Changes, FIRST_LIST};
+use watchet_bench_fixture::Server;
+use watchet_bench_fixture::pods::{self, Changes, FIRST_LIST};
 
 fn main() {
     divan::main();
