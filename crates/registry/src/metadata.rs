@@ -91,8 +91,8 @@ pub fn check_shape(resource: &Resource, body: &mut Value) -> Result<(), ApiError
     check_metadata(object)
 }
 
-/// Checks the types of the metadata of `object`, which are created if they are absent. Removes nulls, except in labels and
-/// annotations, where a null is an empty string.
+/// Checks the types of the members of `metadata`, and sets `metadata` to an empty object if it is absent or null. Removes null
+/// members; a null value of a label or annotation becomes an empty string.
 ///
 /// # Errors
 /// 400, which names the member.

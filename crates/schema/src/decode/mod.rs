@@ -298,9 +298,9 @@ fn canonical(value: Value) -> Value {
     parsed.map_or(value, |quantity| quantity.to_string().into())
 }
 
-/// Returns the value for a null in a map or list whose values have the type `of`, which Go decodes as the zero value of a
-/// scalar. Null remains null if Go encodes the zero value as null, and if the type is not a scalar.
-fn zero(of: Option<TypeRef<'_>>) -> Value {
+/// Returns what replaces a null in a map or list with values of type `of`: the zero value of a scalar, as in Go. Null remains
+/// null if Go encodes the zero value as null (bytes, times), and if the type is unknown or not a scalar.
+fn zero_value(of: Option<TypeRef<'_>>) -> Value {
     match of.map(TypeRef::shape) {
         Some(Shape::Scalar(scalar)) => match scalar {
             Scalar::String => "".into(),
@@ -389,7 +389,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
                 return Ok(Value::Array(list));
             };
             if self.typed && value.is_null() {
-                value = zero(item);
+                value = zero_value(item);
             }
             let mut counted = self.memory.count_item(list.is_empty());
             if value.as_object().is_some_and(Map::is_empty) {
@@ -436,7 +436,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
                 value = Value::Null;
             }
             if self.typed && value.is_null() && matches!(shape, Shape::Map { .. }) {
-                value = zero(of);
+                value = zero_value(of);
             }
             has_nulls |= value.is_null();
             let counted = self.memory.count_member(&name, map.is_empty());
