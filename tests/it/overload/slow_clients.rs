@@ -52,24 +52,9 @@ pub(super) async fn request(server: &Server, path: &str, headers: &str) -> TcpSt
     stream
 }
 
-/// Lists all objects as a user without privileges, in protobuf, and reads the response to its end.
-pub(super) async fn list_until_end(server: &Server) -> Response {
+/// Lists all objects as a user without privileges, and reads the response to its end.
+pub(super) async fn list_until_end(server: &Server, accept: &str) -> Response {
     let mut wire = server.plain(Protocol::Http1).await;
-    let headers = [
-        ("impersonate-user", "bob"),
-        (
-            "accept",
-            "application/vnd.kubernetes.protobuf, application/json",
-        ),
-    ];
-    let mut response = wire.send(Method::GET, MAPS, &headers, "").await;
-    if !response.status.is_success() {
-        let json = [("impersonate-user", "bob"), ("accept", "application/json")];
-        let again = wire.send(Method::GET, MAPS, &json, "").await;
-        // The pressure may have fallen meanwhile.
-        if again.status == response.status {
-            response = again;
-        }
-    }
-    response
+    let headers = [("impersonate-user", "bob"), ("accept", accept)];
+    wire.send(Method::GET, MAPS, &headers, "").await
 }
