@@ -27,8 +27,9 @@ use self::storage::{Backend, EtcdNodes};
 /// The stack of the thread of a simulation: futures that are not optimized are large.
 const STACK_BYTES: usize = 16 << 20;
 
-/// How long the watches and informers have to reach the final state after the last fault.
-const SETTLE: Duration = Duration::from_secs(90);
+/// How long the watches and informers have to reach the final state after the last fault. An informer waits up to 60 s before it
+/// watches again, as in client-go, and up to 60 s more before it lists if that watch has expired.
+const SETTLE: Duration = Duration::from_secs(150);
 
 /// A watch that has been open for so long at the end has received all events.
 const DRAINED_AFTER: Duration = Duration::from_secs(20);
