@@ -25,6 +25,7 @@ mod demo;
 mod election;
 mod encryption;
 mod envtest;
+mod event_writes;
 mod flow_control;
 mod harness;
 mod hostile_bodies;

@@ -25,23 +25,23 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::backfill::Backfill;
-use super::dispatcher::{Dispatcher, Membership};
+use super::dispatcher::Membership;
 use super::inbox::{EventBatch, TakeResult};
 use super::interrupts::{Interrupt, Interrupts};
 use super::object_map::ObjectMap;
+use super::received_events::{Received, ReceivedEvents};
 use super::select::select;
 use super::snapshot::TooOld;
-use super::watch_cache::Published;
 #[cfg(feature = "planted-bugs")]
 use super::watch_cache::SourceState;
+use super::watch_context::{Start, WatchContext};
 use super::watch_monitor::{WatchMonitor, WatchProgress};
 use super::watch_status::WatchPhase;
 use super::{ReadError, WatchItem};
 #[cfg(feature = "planted-bugs")]
 use watchet_api::planted_bug::{PlantedBug, is_planted};
 use watchet_api::{ResourceVersion, SelectionPredicate};
-use watchet_metrics::{GaugeGuard, ResourceMetrics, Stage};
+use watchet_metrics::{GaugeGuard, Stage};
 use watchet_tasks::PollOnWake;
 
 /// Initial objects returned per call, so that a slow client does not hold a second copy of a large
@@ -54,33 +54,6 @@ const CATCH_UP_EVENTS_MAX: usize = 256;
 
 /// The last bookmark is sent this long before the deadline, for the client to resume from.
 const BOOKMARK_BEFORE_DEADLINE: Duration = Duration::from_secs(2);
-
-/// The start of a watch.
-#[derive(Debug)]
-pub(super) enum Start {
-    /// The state at a version, then later events. `end_bookmark` is true if a bookmark ends the
-    /// initial events.
-    Initial {
-        objects: ObjectMap,
-        at: ResourceVersion,
-        end_bookmark: bool,
-    },
-    /// The events after a version.
-    After(ResourceVersion),
-    /// A failure that the watch reports as its first item.
-    Failed(ReadError),
-}
-
-/// The parts of the Cacher that a watch uses.
-#[derive(Debug, Clone)]
-pub(super) struct WatchContext {
-    pub(super) published: Arc<Published>,
-    pub(super) dispatcher: Arc<Dispatcher>,
-    pub(super) backfill: Arc<Backfill>,
-    pub(super) stop: CancellationToken,
-    pub(super) bookmark_period: Duration,
-    pub(super) metrics: Arc<ResourceMetrics>,
-}
 
 /// One client's watch.
 #[derive(Debug)]
@@ -100,6 +73,8 @@ pub struct CacheWatcher {
     interrupts: PollOnWake<Interrupts>,
     /// True after the watch has returned its first items or found none.
     begun: bool,
+    /// The live events since the last [`Self::take_received`].
+    received: Received,
     /// The position, and the phase for a [`WatchMonitor`].
     progress: Arc<WatchProgress>,
     _counted: GaugeGuard,
@@ -161,6 +136,7 @@ impl CacheWatcher {
         let stop = context.stop.clone();
         let mut watcher = Self {
             begun: false,
+            received: Received::default(),
             progress: WatchProgress::new(position, phase.watch_phase()),
             _counted: context.metrics.watchers.hold(),
             _counted_sharded: predicate
@@ -410,7 +386,14 @@ impl CacheWatcher {
             }
         }
         self.progress.set_position(position);
+        self.received.add(&batches, items.len());
         items
+    }
+
+    /// Returns the live events that were returned since the last call; `None` if there were none. Events of history do not
+    /// count: their changes arrived while the client was away.
+    pub fn take_received(&mut self) -> Option<ReceivedEvents> {
+        self.received.take()
     }
 
     /// Returns a bookmark if one is due and its version is known; the next call handles the

@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::backfill::Backfill;
 use super::cache_status::{CacheSize, CacheStatus};
-use super::cache_watcher::WatchContext;
 use super::consistency::Consistency;
 use super::dispatcher::Dispatcher;
 use super::metered::{Arrival, MeteredSource};
@@ -19,6 +18,7 @@ use super::probe::RevisionProbe;
 use super::snapshot::Snapshot;
 use super::source::{ProgressSlot, StorageSource};
 use super::watch_cache::{Published, SourceState, WatchCache};
+use super::watch_context::WatchContext;
 use super::{CachedResource, CacherConfig, ReadError, index};
 use watchet_api::{Object, ObjectKey, ResourceVersion};
 use watchet_metrics::CacheState;

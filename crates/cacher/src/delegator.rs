@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::cache_watcher::{CacheWatcher, Start};
+use super::cache_watcher::CacheWatcher;
 use super::freshness::NotReached;
 use super::list_plan::{ListPlan, ReadVersion, plan};
 use super::object_map::{ObjectMap, lookup};
 use super::page::Page;
 use super::select::{count, select};
+use super::watch_context::Start;
 use super::{CachedResource, Cacher, ObjectList, ReadError};
 use watchet_api::{
     GetOptions, ListOptions, Object, ObjectKey, ResourceVersion, SelectionPredicate,

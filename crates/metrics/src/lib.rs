@@ -21,6 +21,7 @@ mod request;
 mod resource;
 mod table;
 mod task;
+mod unsent_events;
 mod value;
 mod work_queue;
 
@@ -50,6 +51,7 @@ pub use resource::{
     CacheState, CacheStats, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
 };
 pub use task::TaskMetrics;
+pub use unsent_events::UnsentEvents;
 pub use value::{Counter, Gauge, GaugeGuard, Histogram};
 pub use work_queue::{Processing, WorkQueueMetrics, write as write_work_queues};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::exposition::{Exposition, Kind, Label};
-use super::resource::REQUEST_SECONDS;
+use super::resource::{DISPATCH_SECONDS, REQUEST_SECONDS};
 use super::value::{Counter, Gauge, GaugeGuard, Histogram};
 
 /// Bucket bounds of frame sizes in bytes.
@@ -120,6 +120,7 @@ impl RequestMetrics {
 pub struct WatchMetrics {
     frame_bytes: Histogram,
     initial_seconds: [Histogram; RequestScope::ALL.len()],
+    write_seconds: Histogram,
     ends: [Counter; WatchEnd::ALL.len()],
 }
 
@@ -186,6 +187,12 @@ impl WatchMetrics {
         self.frame_bytes.observe(bytes as f64);
     }
 
+    /// Observes the time from the arrival of changes until the socket took their events.
+    pub(super) fn written(&self, elapsed: Duration, events: usize) {
+        self.write_seconds
+            .observe_many(elapsed.as_secs_f64(), events);
+    }
+
     /// Observes the time from the request to the end of the initial state.
     pub fn initial_state_sent(&self, scope: RequestScope, elapsed: Duration) {
         self.initial_seconds[scope as usize].observe_duration(elapsed);
@@ -245,6 +252,7 @@ impl HttpMetrics {
         let none = || WatchMetrics {
             frame_bytes: Histogram::new(FRAME_BYTES),
             initial_seconds: RequestScope::ALL.map(|_| Histogram::new(WATCH_LIST_SECONDS)),
+            write_seconds: Histogram::new(DISPATCH_SECONDS),
             ends: Default::default(),
         };
         let labels = (group.to_owned(), version.to_owned(), resource.to_owned());
@@ -416,6 +424,14 @@ fn write_watch_frames(watches: &[(WatchLabels, Arc<WatchMetrics>)], out: &mut Ex
             let durations = &metrics.initial_seconds[scope as usize];
             family.histogram(&[&labels_of(labels), &[("scope", name)]], durations);
         }
+    }
+    let mut family = out.family(
+        "watchet_watch_event_write_duration_seconds",
+        Kind::Histogram,
+        "Time from the arrival of a change from storage until its event was written to a client's socket, in seconds.",
+    );
+    for (labels, metrics) in watches {
+        family.histogram(&[&labels_of(labels)], &metrics.write_seconds);
     }
 }
 

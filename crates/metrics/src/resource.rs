@@ -21,7 +21,7 @@ const WAIT_SECONDS: &[f64] = &[
 ];
 
 /// Bucket bounds of event dispatch durations.
-const DISPATCH_SECONDS: &[f64] = &[
+pub(super) const DISPATCH_SECONDS: &[f64] = &[
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 ];
 

@@ -73,6 +73,7 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     watches.sent(1500);
     watches.ended(WatchEnd::Expired);
     watches.initial_state_sent(RequestScope::Namespace, second);
+    watches.written(second, 3);
     metrics.tasks().count_panic("request");
     metrics.encryption().reloads.inc();
     metrics.encryption().transformed(Transformation {

@@ -107,7 +107,7 @@ pub use watch::Watch;
 pub use watchet_admission::plugins::protection_finalizer;
 // The types of arguments and results of the verbs, so that callers need not name the crates below.
 pub use watchet_cacher::{
-    CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, StorageHistory, WatchItem,
-    WatchPhase,
+    CacheWatcher, CacherConfig, CorruptObjects, ObjectList, ReadError, ReceivedEvents,
+    StorageHistory, WatchItem, WatchPhase,
 };
 pub use watchet_storage::{RevisionSample, RevisionTimes, StorageError};

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::conversion;
 use super::resource::Resource;
 use watchet_api::{EventType, Object, SelectionPredicate, WatchEvent};
-use watchet_cacher::{CacheWatcher, WatchItem, WatchMonitor};
+use watchet_cacher::{CacheWatcher, ReceivedEvents, WatchItem, WatchMonitor};
 
 /// The watch of one client.
 pub struct Watch {
@@ -71,6 +71,11 @@ impl Watch {
     /// Returns a monitor that shows the state of the watch.
     pub fn monitor(&self) -> WatchMonitor {
         self.watcher.monitor()
+    }
+
+    /// Returns the live events that were returned since the last call; `None` if there were none.
+    pub fn take_received(&mut self) -> Option<ReceivedEvents> {
+        self.watcher.take_received()
     }
 
     /// Ends the watch when `token` is cancelled, without an event.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::ServerMemory;
 use crate::server::transport::WARNING_INTERVAL;
-use watchet_metrics::LogInterval;
+use watchet_metrics::{LogInterval, UnsentEvents};
 
 /// The idle time after which a connection may be closed for a new one. A client that has just connected gets this time
 /// for its handshake.
@@ -71,6 +71,8 @@ pub(in crate::server) struct Connection {
     ends: CancellationToken,
     /// Cancelled when it must end immediately, for a new connection.
     evicted: CancellationToken,
+    /// The watch events that it has not written yet.
+    unsent_events: Arc<UnsentEvents>,
 }
 
 /// The place of one connection among the open ones, which is free again when this is dropped.
@@ -128,6 +130,7 @@ impl Connections {
             created: self.created,
             ends: stop.child_token(),
             evicted: CancellationToken::new(),
+            unsent_events: Arc::default(),
         });
         let mut open = self.open.lock();
         let number = open.next;
@@ -259,6 +262,11 @@ impl Connection {
     /// because it is idle.
     pub(in crate::server) fn ends(&self) -> &CancellationToken {
         &self.ends
+    }
+
+    /// Returns the watch events that it has not written yet.
+    pub(in crate::server) fn unsent_events(&self) -> &Arc<UnsentEvents> {
+        &self.unsent_events
     }
 
     /// Returns the token that is cancelled when the connection must end immediately.

@@ -194,6 +194,8 @@ impl Handler {
             return Ok(console);
         }
         request.extensions_mut().insert(self.client);
+        let unsent = Arc::clone(self.connection.unsent_events());
+        request.extensions_mut().insert(unsent);
         let (authenticator, token_routes) = match &self.authentication {
             Access::Unsecured(user) => {
                 local::check(request)

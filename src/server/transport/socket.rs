@@ -1,5 +1,6 @@
 //! `Socket`: a TCP stream that joins small slices of a vectored write into one plain write: for
-//! small events a vectored call costs the kernel more than the copy. It buffers nothing.
+//! small events a vectored call costs the kernel more than the copy. It buffers nothing, so after a flush all watch events of the
+//! connection are written.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -17,15 +18,12 @@ const JOINED_BYTES_MAX: usize = 4 << 10;
 pub(in crate::server) struct Socket {
     stream: TcpStream,
     /// A WebSocket outlives its HTTP connection, so the slot belongs to the socket.
-    _slot: ConnectionSlot,
+    slot: ConnectionSlot,
 }
 
 impl Socket {
     pub(in crate::server) fn new(stream: TcpStream, slot: ConnectionSlot) -> Self {
-        Self {
-            stream,
-            _slot: slot,
-        }
+        Self { stream, slot }
     }
 }
 
@@ -75,7 +73,11 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = flushed {
+            self.slot.connection().unsent_events().written();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

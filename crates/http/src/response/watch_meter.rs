@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use watchet_metrics::{RequestScope, WatchMetrics};
-use watchet_registry::{WatchItem, WatchRecord};
+use watchet_metrics::{RequestScope, UnsentEvents, WatchMetrics};
+use watchet_registry::{ReceivedEvents, WatchItem, WatchRecord};
 
 /// Counts the frames and bytes that a watch sends.
 #[derive(Debug)]
@@ -16,11 +16,20 @@ pub(crate) struct WatchMeter {
     pub(crate) started: Instant,
     /// The watch in the list of open watches; `None` in tests.
     pub(crate) record: Option<Arc<WatchRecord>>,
+    /// The events that the connection has yet to write; `None` without a connection whose writes are known.
+    pub(crate) connection: Option<Arc<UnsentEvents>>,
     /// The number of frames and bytes so far.
     pub(crate) sent: (u64, u64),
 }
 
 impl WatchMeter {
+    /// Records events whose frames the connection writes next.
+    pub(crate) fn unsent(&self, received: ReceivedEvents) {
+        if let Some(connection) = &self.connection {
+            connection.add(&self.metrics, received.arrived, received.count);
+        }
+    }
+
     /// Counts a frame of `bytes` bytes that encodes `item`.
     pub(crate) fn count(&mut self, item: &WatchItem, bytes: usize) {
         self.metrics.sent(bytes);

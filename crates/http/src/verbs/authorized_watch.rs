@@ -12,7 +12,7 @@ use crate::watch_access::WatchAccess;
 use crate::watch_counts::CountedWatch;
 use watchet_api::Status;
 use watchet_metrics::{WatchEnd, WatchMetrics};
-use watchet_registry::{OpenWatch, ReadError, WatchItem, WatchPhase, WatchRecord};
+use watchet_registry::{OpenWatch, ReadError, ReceivedEvents, WatchItem, WatchPhase, WatchRecord};
 
 /// A watch of a client. When it is dropped, it counts and logs why it ended.
 pub(super) struct AuthorizedWatch {
@@ -31,6 +31,10 @@ pub(super) struct AuthorizedWatch {
 impl WatchSource for AuthorizedWatch {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
         self.events.poll_next(cx)
+    }
+
+    fn take_received(&mut self) -> Option<ReceivedEvents> {
+        self.events.take_received()
     }
 
     fn denial(&self) -> Option<&Status> {

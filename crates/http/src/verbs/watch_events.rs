@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use watchet_registry::{StorageHistory, Watch, WatchItem};
+use watchet_registry::{ReceivedEvents, StorageHistory, Watch, WatchItem};
 
 /// The events of a watch.
 pub(super) enum Events {
@@ -39,6 +39,14 @@ impl Events {
                 events: Box::pin(events.take_until(token.cancelled_owned())),
                 deadline,
             },
+        }
+    }
+
+    /// Returns the live events that were returned since the last call; `None` if there were none.
+    pub(super) fn take_received(&mut self) -> Option<ReceivedEvents> {
+        match self {
+            Self::Live(watch) => watch.take_received(),
+            Self::Past { .. } => None,
         }
     }
 

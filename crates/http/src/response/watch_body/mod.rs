@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Frame;
 
 use watchet_api::{EventType, Object, ResourceVersion, Status};
-use watchet_registry::WatchItem;
+use watchet_registry::{ReceivedEvents, WatchItem};
 
 use crate::error::{HttpError, watch_status};
 use crate::request::accept::{Form, IncludeObject};
@@ -27,6 +27,9 @@ pub(crate) const WRITE_BYTES_MAX: usize = 64 << 10;
 pub(crate) trait WatchSource: Send + Unpin + 'static {
     /// As [`Watch::poll_next`](watchet_registry::Watch::poll_next).
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>>;
+
+    /// Returns the live events that were returned since the last call; `None` if there were none.
+    fn take_received(&mut self) -> Option<ReceivedEvents>;
 
     /// Returns the last event of a watch whose client has lost access, `None` while it has access. No other event is
     /// sent after it, and [`Self::poll_next`] has returned the end or wakes its task.
@@ -249,7 +252,17 @@ impl<W: WatchSource> WatchFrames<W> {
         }
         let item = self.items.next()?;
         let frame = self.encoder.next(&item);
+        self.record_unsent();
         Some(frame.unwrap_or_else(|error| self.fail(&encoding_failure(&error))))
+    }
+
+    /// Records that the connection writes the last of the received events next.
+    fn record_unsent(&mut self) {
+        if self.items.len() == 0
+            && let Some(received) = self.watcher.take_received()
+        {
+            self.encoder.meter.unsent(received);
+        }
     }
 
     /// Waits until there are items, an error, or the end.
@@ -334,6 +347,7 @@ impl<W: WatchSource> WatchFrames<W> {
             return self.fail(&failure);
         }
         let taken = self.try_take_write();
+        self.record_unsent();
         taken.unwrap_or_else(|error| self.fail(&encoding_failure(&error)))
     }
 

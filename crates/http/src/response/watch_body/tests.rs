@@ -32,6 +32,10 @@ impl WatchSource for Script {
         }
     }
 
+    fn take_received(&mut self) -> Option<ReceivedEvents> {
+        None
+    }
+
     fn denial(&self) -> Option<&Status> {
         self.denial.as_ref().filter(|_| self.batches.is_empty())
     }
@@ -69,6 +73,7 @@ async fn counted_writes(
 fn meter(metrics: &Metrics) -> WatchMeter {
     WatchMeter {
         record: None,
+        connection: None,
         sent: (0, 0),
         metrics: metrics.http().watches("", "v1", "pods"),
         scope: RequestScope::Cluster,
