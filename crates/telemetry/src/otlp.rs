@@ -137,7 +137,8 @@ impl Exporter {
         retries: bool,
     ) {
         if self.request.is_none() {
-            let (batch, spans) = (std::mem::take(&mut self.batch), self.batch.len());
+            let spans = self.batch.len();
+            let batch = std::mem::take(&mut self.batch);
             let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
             self.request = Some((ExportTraceServiceRequest { resource_spans }, spans));
         }
