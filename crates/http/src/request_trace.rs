@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderName, Version};
 use axum::response::Response;
 use watchet_api::{SYSTEM_MASTERS, UserInfo};
 use watchet_telemetry::{
-    ChildSpan, Context, KeyValue, RequestSpan, ServerSpan, extract, run_in, text_attribute,
+    ChildSpan, Context, KeyValue, RequestSpan, ServerSpan, extract, text_attribute,
 };
 
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
@@ -60,9 +60,9 @@ impl RequestTrace {
         }
     }
 
-    /// Runs `future` in the trace.
-    pub(crate) fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        run_in(self.context.clone(), future)
+    /// Returns the context in which the request is served; `None` if it belongs to no trace.
+    pub(crate) fn context(&self) -> Option<Context> {
+        self.context.clone()
     }
 
     /// Moves the span into the body of `response`: it ends when that has been sent or dropped, as upstream, so the span of a

@@ -44,7 +44,7 @@ use watchet_api::{AuditAnnotations, MemoryReservation, UserInfo, Warnings};
 use watchet_flowcontrol::{Classification, Work};
 use watchet_registry::{ApiError, ReadError};
 use watchet_tasks::panic_message;
-use watchet_telemetry::{ChildSpan, run_in_current};
+use watchet_telemetry::{ChildSpan, run_in, run_in_current};
 
 /// Serves any request.
 pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request) -> Response {
@@ -72,7 +72,14 @@ async fn serve_request(state: Arc<HttpState>, request: Request) -> Response {
     let audit_id = audit_id(&parts.headers);
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query());
     let trace = RequestTrace::begin(&state, &parts, &info, &audit_id);
-    let response = trace.run(respond(state, parts, body, info, audit_id)).await;
+    let response = match trace.context() {
+        None => respond(state, parts, body, info, audit_id).await,
+        // Boxed, so that the future of other requests is not larger.
+        Some(context) => {
+            let response = Box::pin(respond(state, parts, body, info, audit_id));
+            run_in(Some(context), response).await
+        }
+    };
     trace.with_response(response)
 }
 
@@ -337,9 +344,7 @@ async fn run_write(
 ) -> Result<Response, HttpError> {
     let deadline = Instant::now() + limit;
     let (state, body) = (Arc::clone(&request.state), Arc::clone(&request.body));
-    // Another thread may poll it.
-    let response = Box::pin(run_in_current(request.serve(call)));
-    let response = run_with_body(&state, &body, response);
+    let response = run_with_body(&state, &body, Box::pin(request.serve(call)));
     let response = tokio::time::timeout_at(deadline, response).await;
     let response = response.map_err(|_| HttpError::Timeout(limit))??;
     Ok(match body.take_in_flight_permit() {
@@ -370,6 +375,8 @@ where
         None => {
             let processors = &state.body_limits.processors;
             let tasks = &state.config.connections;
+            // The other threads have no context of their own.
+            let response = Box::pin(run_in_current(response));
             tasks
                 .run_on_blocking_threads("large-request", processors, response)
                 .await

@@ -9,8 +9,8 @@ use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::{OnceCell, mpsc};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint as Target};
 use tonic::{Code, Status};
@@ -46,13 +46,26 @@ pub struct Exporter {
     ended: mpsc::Receiver<SpanData>,
     /// Ended spans that wait for others.
     batch: Vec<SpanData>,
-    /// The export in progress, and its number of spans.
-    request: Option<(ExportTraceServiceRequest, usize)>,
     endpoint: String,
     target: Target,
     resource: ResourceAttributesWithSchema,
     metrics: Arc<Metrics>,
     failures: LogInterval,
+}
+
+/// When the server stops, and the end of the exports after that.
+struct Shutdown {
+    stop: CancellationToken,
+    deadline: OnceCell<Instant>,
+}
+
+impl Shutdown {
+    /// Waits until [`FLUSH_MAX`] after the stop. Cancel safe.
+    async fn deadline_passed(&self) {
+        self.stop.cancelled().await;
+        let deadline = async { Instant::now() + FLUSH_MAX };
+        sleep_until(*self.deadline.get_or_init(|| deadline).await).await;
+    }
 }
 
 impl Exporter {
@@ -74,7 +87,6 @@ impl Exporter {
         Self {
             ended,
             batch: Vec::new(),
-            request: None,
             endpoint: name,
             target: target.connect_timeout(ATTEMPT_MAX),
             resource: resource.into(),
@@ -88,23 +100,21 @@ impl Exporter {
         let tasks = Tasks::with_metrics(self.metrics.tasks());
         let target = self.target.clone().executor(tasks.clone());
         let mut client = TraceServiceClient::new(target.connect_lazy());
-        let exports = async {
-            loop {
-                self.collect().await;
-                self.export(&mut client, Instant::now() + EXPORT_MAX, true)
-                    .await;
-            }
+        let shutdown = Shutdown {
+            stop,
+            deadline: OnceCell::new(),
         };
-        let _stopped: Option<()> = stop.run_until_cancelled(exports).await;
-        let deadline = Instant::now() + FLUSH_MAX;
+        while let Some(()) = shutdown.stop.run_until_cancelled(self.collect()).await {
+            self.export(&mut client, &shutdown).await;
+        }
         self.ended.close();
         loop {
-            // First the export that the stop has interrupted.
-            self.export(&mut client, deadline, false).await;
             let missing = BATCH_SPANS_MAX.saturating_sub(self.batch.len());
-            if self.ended.recv_many(&mut self.batch, missing).await == 0 && self.batch.is_empty() {
+            self.ended.recv_many(&mut self.batch, missing).await;
+            if self.batch.is_empty() {
                 break;
             }
+            self.export(&mut client, &shutdown).await;
         }
         drop(client);
         // No export is in progress: this only closes the connection.
@@ -128,27 +138,18 @@ impl Exporter {
         }
     }
 
-    /// Exports the batch, or the request that is in progress. If it fails until `deadline`, its spans are dropped and counted.
-    /// Cancel safe: the request is in progress then.
-    async fn export(
-        &mut self,
-        client: &mut TraceServiceClient<Channel>,
-        deadline: Instant,
-        retries: bool,
-    ) {
-        if self.request.is_none() {
-            let spans = self.batch.len();
-            let batch = std::mem::take(&mut self.batch);
-            let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
-            self.request = Some((ExportTraceServiceRequest { resource_spans }, spans));
-        }
-        if let Some((request, spans)) = &self.request
-            && *spans > 0
-        {
-            let exported = attempts(client, request, deadline, retries).await;
-            self.record(exported, *spans);
-        }
-        self.request = None;
+    /// Exports the batch. If that fails, its spans are dropped and counted.
+    async fn export(&mut self, client: &mut TraceServiceClient<Channel>, shutdown: &Shutdown) {
+        let spans = self.batch.len();
+        let batch = std::mem::take(&mut self.batch);
+        let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
+        let request = ExportTraceServiceRequest { resource_spans };
+        let exported = tokio::select! {
+            biased;
+            exported = attempts(client, &request, &shutdown.stop) => exported,
+            () = shutdown.deadline_passed() => Err(Status::deadline_exceeded("the server stops")),
+        };
+        self.record(exported, spans);
     }
 
     /// Counts and logs the result of the export of `spans` spans.
@@ -183,15 +184,16 @@ struct Rejected {
     message: String,
 }
 
-/// Sends a request, with retries if `retries`, until `deadline`.
+/// Sends a request, with retries for at most [`EXPORT_MAX`]. The first attempt after `stop` is the last one.
 async fn attempts(
     client: &mut TraceServiceClient<Channel>,
     request: &ExportTraceServiceRequest,
-    deadline: Instant,
-    retries: bool,
+    stop: &CancellationToken,
 ) -> Result<Rejected, Status> {
+    let deadline = Instant::now() + EXPORT_MAX;
     let mut backoff = BACKOFF_MIN;
     loop {
+        let is_last = stop.is_cancelled();
         let attempt_deadline = deadline.min(Instant::now() + ATTEMPT_MAX);
         let attempt = timeout_at(attempt_deadline, client.export(request.clone())).await;
         let status = match attempt {
@@ -205,10 +207,11 @@ async fn attempts(
             Ok(Err(status)) => status,
             Err(_) => Status::deadline_exceeded("no response in time"),
         };
-        if !retries || !is_temporary(&status) || Instant::now() + backoff >= deadline {
+        if is_last || !is_temporary(&status) || Instant::now() + backoff >= deadline {
             return Err(status);
         }
-        sleep(backoff).await;
+        // A stop ends the pause.
+        let _stopped = stop.run_until_cancelled(sleep(backoff)).await;
         backoff = (backoff * 2).min(BACKOFF_MAX);
     }
 }
