@@ -1,6 +1,6 @@
 //! `Exporter`: sends ended spans to a collector by OTLP over gRPC.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -9,7 +9,7 @@ use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint as Target};
@@ -56,15 +56,15 @@ pub struct Exporter {
 /// When the server stops, and the end of the exports after that.
 struct Shutdown {
     stop: CancellationToken,
-    deadline: OnceCell<Instant>,
+    deadline: OnceLock<Instant>,
 }
 
 impl Shutdown {
     /// Waits until [`FLUSH_MAX`] after the stop. Cancel safe.
     async fn deadline_passed(&self) {
         self.stop.cancelled().await;
-        let deadline = async { Instant::now() + FLUSH_MAX };
-        sleep_until(*self.deadline.get_or_init(|| deadline).await).await;
+        let deadline = self.deadline.get_or_init(|| Instant::now() + FLUSH_MAX);
+        sleep_until(*deadline).await;
     }
 }
 
@@ -102,7 +102,7 @@ impl Exporter {
         let mut client = TraceServiceClient::new(target.connect_lazy());
         let shutdown = Shutdown {
             stop,
-            deadline: OnceCell::new(),
+            deadline: OnceLock::new(),
         };
         while let Some(()) = shutdown.stop.run_until_cancelled(self.collect()).await {
             self.export(&mut client, &shutdown).await;

@@ -92,7 +92,7 @@ impl Tracer {
             .with_attribute(KeyValue::new("service.instance.id", instance.to_owned()))
             .build();
         let provider = SdkTracerProvider::builder()
-            .with_sampler(Sampler::ParentBased(Box::new(root)))
+            .with_sampler(Sampler::parent_based(root))
             .with_resource(resource.clone())
             .with_span_processor(queue)
             .build();
@@ -141,5 +141,77 @@ impl Tracer {
             audit_id,
         };
         ServerSpan(context.with_value(scope))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+
+    use super::*;
+    use crate::{ChildSpan, extract, run_in};
+
+    fn received(sampled: bool) -> Option<Context> {
+        let flags = u8::from(sampled);
+        let parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0{flags}");
+        let value = HeaderValue::try_from(parent).unwrap();
+        extract(&HeaderMap::from_iter([(
+            http::HeaderName::from_static("traceparent"),
+            value,
+        )]))
+    }
+
+    /// Serves a request with a child span, and returns the spans: the child, then the request.
+    async fn spans(rate: u32, received: Option<Context>, is_trusted: bool) -> Vec<SpanData> {
+        let text = format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: {rate}"
+        );
+        let (tracer, mut ended) = Tracer::new(&text.parse().unwrap(), "a:1", &Metrics::new());
+        let request = RequestSpan {
+            received,
+            is_trusted,
+            audit_id: "id",
+        };
+        let span = tracer.start_request(request, || ("GET".into(), Vec::new()));
+        let child = async { drop(ChildSpan::start(|| ("part".into(), Vec::new()))) };
+        run_in(Some(span.context().clone()), child).await;
+        drop(span);
+        let mut spans = Vec::new();
+        while let Ok(span) = ended.try_recv() {
+            spans.push(span);
+        }
+        spans
+    }
+
+    #[tokio::test]
+    async fn the_parent_or_the_rate_decides_about_sampling() {
+        for (rate, received, is_trusted, expect) in [
+            (0, None, true, false),
+            (1_000_000, None, false, true),
+            (0, received(true), true, true),
+            (1_000_000, received(false), true, false),
+            (0, received(true), false, false),
+            (1_000_000, received(false), false, true),
+        ] {
+            let has_parent = received.is_some() && is_trusted;
+            let has_link = received.is_some() && !is_trusted;
+            let spans = spans(rate, received, is_trusted).await;
+            assert_eq!(
+                spans.len(),
+                if expect { 2 } else { 0 },
+                "{rate} {is_trusted}"
+            );
+            let [child, request] = &spans[..] else {
+                continue;
+            };
+            assert_eq!((&*child.name, &*request.name), ("part", "GET"));
+            assert_eq!(child.parent_span_id, request.span_context.span_id());
+            assert_eq!(request.parent_span_is_remote, has_parent);
+            assert_eq!(request.links.links.len(), usize::from(has_link));
+            for span in [child, request] {
+                let audit_id = KeyValue::new("audit-id", "id");
+                assert!(span.attributes.contains(&audit_id), "{span:?}");
+            }
+        }
     }
 }
