@@ -30,6 +30,7 @@ pub use watchet_services as services;
 pub use watchet_storage as storage;
 pub use watchet_tail as tail;
 pub use watchet_tasks as tasks;
+pub use watchet_telemetry as telemetry;
 pub use watchet_x509 as x509;
 
 // In reading order: the server process, the server for tests.

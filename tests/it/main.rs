@@ -57,6 +57,7 @@ mod subresources;
 mod tail;
 mod testing;
 mod tidy;
+mod traces;
 mod unread;
 mod watch_access;
 mod watch_scripts;

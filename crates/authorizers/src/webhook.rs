@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::HeaderMap;
 use tokio::time::Instant;
 use watchet_api::UserInfo;
 use watchet_auth::{Attributes, Authorizer, Decision, ReviewCache, ReviewKey, SubjectRules};
 use watchet_client::{RestClient, RestError, retry_review};
 use watchet_metrics::{AuthorizationWebhookMetrics, LogInterval, ReviewResult};
+use watchet_telemetry::{ChildSpan, KeyValue, text_attribute};
 
 use crate::match_conditions::MatchConditions;
 use crate::review::{ReviewResponse, ReviewVersion, Status, expression_request, review};
@@ -200,7 +202,19 @@ impl WebhookAuthorizer {
             started: Instant::now(),
             result: ReviewResult::Canceled,
         };
-        let posted = self.client.post_json::<ReviewResponse>(body).await;
+        let span = ChildSpan::start_client(|| {
+            let attributes = vec![
+                KeyValue::new("http.request.method", "POST"),
+                text_attribute("url.full", self.client.server()),
+            ];
+            ("HTTP POST".into(), attributes)
+        });
+        let mut headers = HeaderMap::new();
+        span.inject(&mut headers);
+        let posted = self
+            .client
+            .post_json_with_headers::<ReviewResponse>(body, headers);
+        let posted = span.run_fallible(posted).await;
         let status = posted.and_then(|reviewed| {
             let status = reviewed.status(self.settings.version);
             status.map_err(|detail| RestError::InvalidResponse {

@@ -11,6 +11,7 @@ use watchet_flowcontrol::FlowControl;
 use watchet_metrics::Metrics;
 use watchet_registry::WRITE_DEADLINE;
 use watchet_tasks::Tasks;
+use watchet_telemetry::Tracer;
 
 use crate::health_check::HealthCheck;
 use crate::log_level::LogLevel;
@@ -50,6 +51,8 @@ pub struct HttpConfig {
     pub metrics: Arc<Metrics>,
     /// Records requests in the audit log; `None` if there is none.
     pub auditor: Option<Arc<Auditor>>,
+    /// Starts the spans of requests; `None` without tracing.
+    pub tracer: Option<Tracer>,
     /// Retains protobuf encodings of objects; the metrics read it.
     pub encoding_cache: Arc<EncodingCache>,
     /// The memory of the server: under pressure, lists and watches get a 429.
@@ -78,6 +81,7 @@ impl HttpConfig {
             console_sessions: None,
             metrics,
             auditor: None,
+            tracer: None,
             encoding_cache: EncodingCache::new(ENCODING_CACHE_BYTES),
             memory: Arc::default(),
             responses: Arc::default(),

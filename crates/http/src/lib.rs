@@ -67,6 +67,7 @@ mod log_level;
 mod request;
 mod request_audit;
 mod request_monitor;
+mod request_trace;
 mod response;
 mod serve;
 mod state;

@@ -31,6 +31,7 @@ use crate::request::request_body::RequestBody;
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 use crate::request_audit::RequestAudit;
 use crate::request_monitor::RequestMonitor;
+use crate::request_trace::{RequestTrace, verb_span};
 use crate::response::guarded_body::GuardedBody;
 use crate::response::headers::{audit_id, set_common_headers};
 use crate::response::send_deadline::SendDeadline;
@@ -43,6 +44,7 @@ use watchet_api::{AuditAnnotations, MemoryReservation, UserInfo, Warnings};
 use watchet_flowcontrol::{Classification, Work};
 use watchet_registry::{ApiError, ReadError};
 use watchet_tasks::panic_message;
+use watchet_telemetry::{ChildSpan, run_in, run_in_current};
 
 /// Serves any request.
 pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request) -> Response {
@@ -66,11 +68,31 @@ fn panic_error() -> HttpError {
 }
 
 async fn serve_request(state: Arc<HttpState>, request: Request) -> Response {
-    let (mut parts, body) = request.into_parts();
-    // Those of authentication, if it has recorded any.
-    parts.extensions.get_or_insert_default::<AuditAnnotations>();
+    let (parts, body) = request.into_parts();
     let audit_id = audit_id(&parts.headers);
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query());
+    let trace = RequestTrace::begin(&state, &parts, &info, &audit_id);
+    let response = match trace.context() {
+        None => respond(state, parts, body, info, audit_id).await,
+        // Boxed, so that the future of other requests is not larger.
+        Some(context) => {
+            let response = Box::pin(respond(state, parts, body, info, audit_id));
+            run_in(Some(context), response).await
+        }
+    };
+    trace.with_response(response)
+}
+
+/// Returns the response to a request.
+async fn respond(
+    state: Arc<HttpState>,
+    mut parts: Parts,
+    body: Body,
+    info: Result<RequestInfo, InvalidPath>,
+    audit_id: String,
+) -> Response {
+    // Those of authentication, if it has recorded any.
+    parts.extensions.get_or_insert_default::<AuditAnnotations>();
     let monitored = RequestMonitor::begin(&state, &parts, &info);
     let mut recorded = RequestAudit::begin(&state, &mut parts, &info, &audit_id);
     let warnings = Warnings::default();
@@ -80,7 +102,9 @@ async fn serve_request(state: Arc<HttpState>, request: Request) -> Response {
     };
     let authorized = async {
         received.map_err(|error| HttpError::Internal(error.to_string()))?;
-        authorize(&**state.registry.authorizer(), &mut parts, &info).await
+        let authorizer = &**state.registry.authorizer();
+        let span = ChildSpan::start(|| ("authorization".into(), Vec::new()));
+        span.run(authorize(authorizer, &mut parts, &info)).await
     };
     let authorized = AssertUnwindSafe(authorized).catch_unwind().await;
     let flow = match &authorized {
@@ -258,7 +282,8 @@ impl ObjectRequest {
         // The old definition may still be registered just after its cache has stopped: retry it once.
         let mut unchanged = 0;
         loop {
-            let response = verbs::run(&call, &self.body).await;
+            let span = verb_span(&self.parts, &self.request, call.verb());
+            let response = span.run(verbs::run(&call, &self.body)).await;
             let Err(HttpError::Api(ApiError::NotServed | ApiError::Read(ReadError::Stopped))) =
                 response
             else {
@@ -350,6 +375,8 @@ where
         None => {
             let processors = &state.body_limits.processors;
             let tasks = &state.config.connections;
+            // The other threads have no context of their own.
+            let response = Box::pin(run_in_current(response));
             tasks
                 .run_on_blocking_threads("large-request", processors, response)
                 .await

@@ -21,6 +21,7 @@ mod request;
 mod resource;
 mod table;
 mod task;
+mod trace;
 mod unsent_events;
 mod value;
 mod work_queue;
@@ -51,6 +52,7 @@ pub use resource::{
     CacheState, CacheStats, ConsistencyChecks, ListCost, Operation, ResourceMetrics, Stage,
 };
 pub use task::TaskMetrics;
+pub use trace::TraceMetrics;
 pub use unsent_events::UnsentEvents;
 pub use value::{Counter, Gauge, GaugeGuard, Histogram};
 pub use work_queue::{Processing, WorkQueueMetrics, write as write_work_queues};
@@ -72,6 +74,7 @@ pub struct Metrics {
     encryption: EncryptionMetrics,
     flow_control: Arc<FlowControlMetrics>,
     tasks: Arc<TaskMetrics>,
+    traces: TraceMetrics,
     /// By group and plural name. The modules that record metrics own them; a render removes the entries without an owner.
     resources: Mutex<BTreeMap<(String, String), Weak<ResourceMetrics>>>,
     lease_keys: Arc<Histogram>,
@@ -95,6 +98,7 @@ impl Metrics {
             encryption: EncryptionMetrics::default(),
             flow_control: Arc::default(),
             tasks: Arc::default(),
+            traces: TraceMetrics::default(),
             resources: Mutex::default(),
             cache_outage: Arc::default(),
             lease_keys: Arc::new(Histogram::new(LEASE_KEYS)),
@@ -138,6 +142,11 @@ impl Metrics {
     /// Returns the metrics of asynchronous tasks.
     pub fn tasks(&self) -> &Arc<TaskMetrics> {
         &self.tasks
+    }
+
+    /// Returns the metrics of distributed tracing.
+    pub fn traces(&self) -> &TraceMetrics {
+        &self.traces
     }
 
     /// Returns the histogram of keys per lease, for storage with leases.
@@ -206,6 +215,7 @@ impl Metrics {
         self.encryption.write(&mut out);
         self.flow_control.write(&mut out);
         self.tasks.write(&mut out);
+        self.traces.write(&mut out);
         let mut family = out.family(
             "etcd_lease_object_counts",
             Kind::Histogram,

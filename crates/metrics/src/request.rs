@@ -48,7 +48,8 @@ impl RequestScope {
         (Self::Cluster, "cluster"),
     ];
 
-    const fn as_str(self) -> &'static str {
+    /// Returns the name as a label.
+    pub const fn as_str(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 }

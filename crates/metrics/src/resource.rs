@@ -291,7 +291,7 @@ impl ResourceMetrics {
     }
 
     /// Returns `pods` or `deployments.apps`.
-    pub(super) fn qualified(&self) -> String {
+    pub fn qualified(&self) -> String {
         match self.group.as_str() {
             "" => self.resource.clone(),
             group => format!("{}.{group}", self.resource),

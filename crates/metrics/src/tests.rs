@@ -75,6 +75,9 @@ fn record(metrics: &Metrics, pods: &ResourceMetrics) {
     watches.initial_state_sent(RequestScope::Namespace, second);
     watches.written(second, 3);
     metrics.tasks().count_panic("request");
+    metrics.traces().exported.inc();
+    metrics.traces().dropped_queue_full.inc();
+    metrics.traces().dropped_export_failed.inc();
     metrics.encryption().reloads.inc();
     metrics.encryption().transformed(Transformation {
         resource: "secrets".into(),

@@ -319,11 +319,13 @@ impl Registry {
         let Some(in_progress) = location.resource.strategy.begin_write()? else {
             return Ok(store.put(put).await?);
         };
-        let writing = self.tasks.spawn("custom-resource-write", async move {
+        let write = async move {
             let outcome = store.put(put).await;
             drop(in_progress);
             outcome
-        });
+        };
+        let write = watchet_telemetry::run_in_current(write);
+        let writing = self.tasks.spawn("custom-resource-write", write);
         // The task panicked, which the group reports, or the runtime has shut down.
         Ok(writing.await.map_err(|_| ReadError::Stopped)??)
     }

@@ -1,4 +1,4 @@
-//! `Metered`: a storage that counts and times the requests of one resource, over any back end.
+//! `Metered`: a storage that counts, times and traces the requests of one resource, over any back end.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use super::{
 };
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_metrics::{Operation, ResourceMetrics};
+use watchet_telemetry::{ChildSpan, text_attribute};
 
 /// A storage with the metrics of one resource. Its watches are not measured: the receiver counts their events, because
 /// history is also read by other watches.
@@ -31,17 +32,42 @@ impl Metered {
         &self.metrics
     }
 
-    /// Awaits and measures a request. A dropped request is not counted.
+    /// Awaits and measures a request, in a span of the current trace. A dropped request is not counted.
     async fn measured<T>(
         &self,
         operation: Operation,
+        key: Option<&StorageKey>,
         request: impl Future<Output = Result<T, StorageError>>,
     ) -> Result<T, StorageError> {
+        let span = self.span(operation, key);
         let began = Instant::now();
-        let answer = request.await;
+        let answer = span.run_fallible(request).await;
         self.metrics
             .requested(operation, began.elapsed(), answer.is_err());
         answer
+    }
+}
+
+impl Metered {
+    /// Starts the span of a request. Its name is upstream's with the name of the back end, such as `Create embedded`.
+    fn span(&self, operation: Operation, key: Option<&StorageKey>) -> ChildSpan {
+        ChildSpan::start(|| {
+            let operation = match operation {
+                Operation::Get => "Get",
+                Operation::List => "List(recursive=true)",
+                Operation::Create => "Create",
+                Operation::Update => "GuaranteedUpdate",
+                Operation::Delete => "Delete",
+                Operation::CurrentRevision => "GetCurrentResourceVersion",
+            };
+            let back_end = match self.storage.name() {
+                "etcd" => "etcd3",
+                other => other,
+            };
+            let mut attributes = vec![text_attribute("resource", self.metrics.qualified())];
+            attributes.extend(key.map(|key| text_attribute("key", key.as_str())));
+            (format!("{operation} {back_end}").into(), attributes)
+        })
     }
 }
 
@@ -55,12 +81,14 @@ impl StorageLayer for Metered {
         &self,
         key: &StorageKey,
     ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
-        self.measured(Operation::Get, self.storage.get(key)).await
+        let answer = self.storage.get(key);
+        self.measured(Operation::Get, Some(key), answer).await
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
-        self.measured(Operation::List, self.storage.list(request))
-            .await
+        let prefix = request.prefix.clone();
+        let answer = self.storage.list(request);
+        self.measured(Operation::List, Some(&prefix), answer).await
     }
 
     /// The latency includes the decoding of the values, because the visitor decodes them while the
@@ -82,7 +110,9 @@ impl StorageLayer for Metered {
             Expect::Absent => Operation::Create,
             Expect::At(_) => Operation::Update,
         };
-        self.measured(operation, self.storage.put(put)).await
+        let key = put.key.clone();
+        let answer = self.storage.put(put);
+        self.measured(operation, Some(&key), answer).await
     }
 
     async fn delete(
@@ -90,13 +120,14 @@ impl StorageLayer for Metered {
         key: &StorageKey,
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError> {
-        self.measured(Operation::Delete, self.storage.delete(key, expect))
-            .await
+        let answer = self.storage.delete(key, expect);
+        self.measured(Operation::Delete, Some(key), answer).await
     }
 
     async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
         let answer = self.storage.current_revision();
-        self.measured(Operation::CurrentRevision, answer).await
+        self.measured(Operation::CurrentRevision, None, answer)
+            .await
     }
 
     fn known_revision(&self) -> Option<Result<ResourceVersion, StorageError>> {

@@ -371,6 +371,10 @@ pub(in crate::server) struct Flags {
     /// process
     #[arg(long, value_name = "BOOL|PID", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = PROCESS)]
     pub exit_with_parent: SettingValue,
+    /// TracingConfiguration (apiserver.config.k8s.io/v1) in YAML or JSON: the collector to which traces of requests are
+    /// exported by OTLP over gRPC, and how many requests are traced
+    #[arg(long, value_name = "FILE", help_heading = PROCESS)]
+    pub tracing_config_file: SettingValue,
     /// `error`, `warn`, `info`, `debug` or `trace`; a filter such as `info,watchet_cacher=debug`; or a
     /// number as upstream's -v takes
     #[arg(short = 'v', long, alias = "v", value_name = "LEVEL", default_value = "info", help_heading = PROCESS)]

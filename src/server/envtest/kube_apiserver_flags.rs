@@ -138,6 +138,11 @@ const SERVED: &[Flag] = &[
         "Apply changes of --encryption-provider-config without a restart [default: false]",
     ),
     Flag::new(
+        "tracing-config-file",
+        Kind::Text,
+        "TracingConfiguration: the collector of traces, and how many requests are traced",
+    ),
+    Flag::new(
         "etcd-compaction-interval",
         Kind::Duration,
         "Minimum retention of history; 0 disables compaction [default: 5m0s]",
@@ -299,7 +304,6 @@ const TEXTS: &[&str] = &[
     "service-node-port-range",
     "show-hidden-metrics-for-version",
     "storage-backend",
-    "tracing-config-file",
     "vmodule",
 ];
 

@@ -45,12 +45,14 @@ use crate::server::process::tls_files::{Kubeconfig, TlsFiles};
 use crate::server::process::token_issuer::{
     TokenKeysError, keys_reload, token_issuer, warn_of_extension,
 };
+use crate::server::process::traces;
 use crate::server::transport::connections::Connections;
 use crate::server::transport::listen::{self, BindError};
 use crate::server::transport::serving_certificates::ServingCertificates;
 use crate::server::transport::tls::{self, TlsError, TlsSettings};
 use crate::storage::Storage;
 use crate::tasks::Tasks;
+use crate::telemetry::TracingConfiguration;
 use crate::x509::CertificateAuthority;
 
 /// A server that is ready to be started.
@@ -75,6 +77,7 @@ pub(in crate::server) struct Server {
     pub(in crate::server) metrics: Arc<Metrics>,
     /// Records requests in the audit log, if one is configured.
     pub(in crate::server) auditor: Option<Arc<Auditor>>,
+    pub(in crate::server) tracing: Option<TracingConfiguration>,
     pub(in crate::server) registry: RegistryConfig,
     pub(in crate::server) controllers: Selection,
     /// The PEM certificate with which clients verify the serving certificate.
@@ -169,6 +172,7 @@ struct Material {
     authorization: LoadedAuthorization,
     plugin_configurations: PluginConfigurations,
     audit: Option<AuditFiles>,
+    tracing: Option<TracingConfiguration>,
     encryption: Option<EncryptionConfiguration>,
 }
 
@@ -340,6 +344,7 @@ impl Server {
             nodes: authorizers.local.nodes,
             metrics,
             auditor,
+            tracing: material.tracing,
             registry: RegistryConfig {
                 plugin_configurations: material.plugin_configurations,
                 ..config.registry.clone()
@@ -427,6 +432,7 @@ impl Material {
             authorization: LoadedAuthorization::load(&config.authorization)?,
             plugin_configurations,
             audit: config.audit.as_ref().map(AuditFiles::read).transpose()?,
+            tracing: traces::read(config.tracing_config_file.as_ref())?,
             encryption: match &config.encryption {
                 Some(settings) => Some(settings.read()?),
                 None => None,

@@ -9,6 +9,7 @@ mod flow_control;
 pub(super) mod kubeconfig;
 pub(super) mod pki;
 mod token_issuer;
+mod traces;
 
 pub(super) mod build;
 mod console_link;

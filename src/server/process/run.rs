@@ -25,6 +25,7 @@ use crate::server::process::pki::ADMIN_USER;
 use crate::server::process::quotas::BuiltinQuotas;
 use crate::server::process::reload;
 use crate::server::process::roles;
+use crate::server::process::traces;
 use crate::server::transport::handler::token_router;
 use crate::server::transport::listen;
 use crate::server::transport::service::{Authentication, Service};
@@ -54,6 +55,7 @@ pub(in crate::server) struct Running {
     caches: Tasks,
     storage: Tasks,
     audit: Tasks,
+    traces: Tasks,
     authentication: Tasks,
     /// Become true when everything exists that a first request may need.
     ready: Vec<tokio::sync::watch::Receiver<bool>>,
@@ -73,7 +75,7 @@ impl Server {
         let group = || Tasks::with_metrics(self.metrics.tasks());
         let (ports, connections) = (group(), group());
         let (caches, storage_tasks) = (group(), group());
-        let controllers = group();
+        let (controllers, traces) = (group(), group());
         let storage = self.storage;
         let (maintained, stored) = (Arc::clone(&storage), Arc::clone(&storage));
         let until = storage_tasks.token();
@@ -154,12 +156,15 @@ impl Server {
         let sessions = self.secure.authenticator.sessions();
         let sessions = self.console.then(|| Arc::clone(sessions));
         let console = sessions.clone().map(console::router);
+        let tracing = self.tracing.as_ref();
+        let tracer = tracing.map(|tracing| traces::start(tracing, secure, &self.metrics, &traces));
         let config = self.requests.apply(HttpConfig {
             console_sessions: sessions.clone(),
             connections: connections.clone(),
             checks,
             flow_control,
             auditor: self.auditor.clone(),
+            tracer,
             memory: Arc::clone(&self.memory.server_memory),
             log_level: logging::level(),
             git_commit: GIT_COMMIT,
@@ -220,6 +225,7 @@ impl Server {
             caches,
             storage: storage_tasks,
             audit,
+            traces,
             authentication: self.authentication,
             ready,
             stored,
@@ -277,6 +283,7 @@ impl Running {
             &self.caches,
             &self.storage,
             &self.audit,
+            &self.traces,
             &self.authentication,
         ])
         .await
@@ -311,6 +318,7 @@ impl Running {
         let storage = self.storage.drain(FLUSH_MAX).await;
         // The last requests have ended.
         let audit = self.audit.drain(FLUSH_MAX).await;
+        let traces = self.traces.drain(FLUSH_MAX).await;
         let elapsed_ms = started.elapsed().as_millis();
         tracing::info!(elapsed_ms, "drained");
         ports
@@ -319,11 +327,12 @@ impl Running {
             .and(caches)
             .and(storage)
             .and(audit)
+            .and(traces)
     }
 }
 
 /// Waits for the first panic in any group. Cancel safe.
-async fn first_failure(groups: [&Tasks; 6]) -> TaskFailed {
+async fn first_failure(groups: [&Tasks; 7]) -> TaskFailed {
     let failures = groups.map(|group| Box::pin(group.failed()));
     futures_util::future::select_all(failures).await.0
 }
@@ -389,8 +398,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_in_any_vital_group_is_reported() {
-        for panics in 0..6 {
-            let groups = [(); 6].map(|()| Tasks::new());
+        for panics in 0..7 {
+            let groups = [(); 7].map(|()| Tasks::new());
             let group = groups.each_ref();
             let quiet = tokio::time::timeout(Duration::from_secs(1), first_failure(group)).await;
             assert!(quiet.is_err(), "{quiet:?}");

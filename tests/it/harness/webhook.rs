@@ -57,6 +57,8 @@ pub(crate) struct WebhookRequest {
     pub(crate) body: Value,
     /// The header `Authorization`; empty if absent.
     pub(crate) authorization: String,
+    /// The header `traceparent`; empty if absent.
+    pub(crate) traceparent: String,
     /// True if the client presented a certificate.
     pub(crate) has_certificate: bool,
 }
@@ -254,15 +256,19 @@ async fn reply(
     handler: Arc<Handler>,
 ) -> Result<http::Response<Full<Bytes>>, hyper::Error> {
     let path = request.uri().to_string();
-    let authorization = request.headers().get("authorization");
-    let authorization = authorization.map_or("", |value| value.to_str().expect("text"));
-    let authorization = authorization.to_owned();
+    let header = |name: &str| {
+        let value = request.headers().get(name);
+        let value = value.map_or("", |value| value.to_str().expect("text"));
+        value.to_owned()
+    };
+    let (authorization, traceparent) = (header("authorization"), header("traceparent"));
     let body = request.into_body().collect().await?.to_bytes();
     let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
     let one = WebhookRequest {
         path,
         body,
         authorization,
+        traceparent,
         has_certificate,
     };
     calls.lock().push(one.clone());

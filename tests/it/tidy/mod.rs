@@ -48,7 +48,14 @@ const MODULES: &[(&str, &[&str])] = &[
 ];
 
 /// The crates below `crates/` that every module and crate may name.
-const HELPERS: &[&str] = &["tasks", "metrics", "x509", "test-registry", "test-util"];
+const HELPERS: &[&str] = &[
+    "tasks",
+    "metrics",
+    "telemetry",
+    "x509",
+    "test-registry",
+    "test-util",
+];
 
 /// The maximum number of lines of a file.
 const LINES_MAX: usize = 500;

@@ -40,6 +40,7 @@ pub use response::{RESPONSE_BYTES_MAX, RESPONSE_MEMORY_MAX};
 use pool::Destination;
 use trust::SystemRoots;
 use watchet_tasks::Tasks;
+use watchet_telemetry::{ChildSpan, KeyValue, text_attribute};
 
 /// The maximum number of destinations with idle connections. Clusters have fewer webhooks.
 const DESTINATIONS_MAX: usize = 256;
@@ -100,7 +101,7 @@ impl WebhookClient {
     }
 
     /// Posts `body`, which is JSON, and returns the body of a 2xx response. Waits at most `timeout`, which it also
-    /// sends as the parameter `timeout`, as upstream. Cancel safe: a dropped call closes its connection.
+    /// sends as the parameter `timeout`, as upstream. Sends the context of the current trace. Cancel safe: a dropped call closes its connection.
     ///
     /// # Errors
     /// The call failed, or its status is not 2xx; with upstream's message.
@@ -116,13 +117,16 @@ impl WebhookClient {
             why,
         };
         let destination = self.destination(config).await?;
+        let span = client_span(&url);
         let exchange = async {
-            let request = request(&destination, &url, body).map_err(&failed)?;
+            let mut request = request(&destination, &url, body).map_err(&failed)?;
+            span.inject(request.headers_mut());
             self.exchange(&destination, request).await.map_err(&failed)
         };
-        let (status, body) = tokio::time::timeout(timeout, exchange)
+        let (status, body) = tokio::time::timeout(timeout, span.run_fallible(exchange))
             .await
             .map_err(|_| failed("context deadline exceeded".to_owned()))??;
+        span.set(|| KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
         response::accepted(status, body)
     }
 
@@ -203,6 +207,17 @@ impl WebhookClient {
         }
         Ok(destinations.entry(config.clone()).or_insert(made).clone())
     }
+}
+
+/// Starts the span of a POST to `url`, with upstream's name.
+fn client_span(url: &str) -> ChildSpan {
+    ChildSpan::start_client(|| {
+        let attributes = vec![
+            KeyValue::new("http.request.method", "POST"),
+            text_attribute("url.full", url),
+        ];
+        ("HTTP POST".into(), attributes)
+    })
 }
 
 fn request(

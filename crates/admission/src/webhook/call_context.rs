@@ -16,6 +16,7 @@ use super::hooks::Hook;
 use super::review::{self, Review, Verified};
 use watchet_cel::Scope;
 use watchet_tasks::Tasks;
+use watchet_telemetry::{ChildSpan, text_attribute};
 
 /// The context of the calls of a write's webhooks, besides the write.
 #[derive(Clone, Copy)]
@@ -118,8 +119,9 @@ impl CallContext<'_> {
         let review = Review::new(&hook.name, write, &matched.matched, object, &old);
         let remaining = self.deadline.saturating_duration_since(Instant::now());
         let timeout = hook.timeout.min(remaining.max(Duration::from_millis(1)));
-        let response = self.client.call(client, review.body(), timeout).await;
-        let response = response.map_err(|error| match error {
+        let span = webhook_span(hook, write, &review, mutating);
+        let response = span.run_fallible(self.client.call(client, review.body(), timeout));
+        let response = response.await.map_err(|error| match error {
             WebhookError::Config(why) => {
                 format!("could not get REST client: {why}")
             }
@@ -140,6 +142,33 @@ impl CallContext<'_> {
         }
         self.cluster.convert(object.clone(), &matched.kind).await
     }
+}
+
+/// Starts the span of a call with upstream's name and attributes.
+fn webhook_span(
+    hook: &Hook,
+    write: &AdmissionRequest<'_>,
+    review: &Review,
+    mutating: bool,
+) -> ChildSpan {
+    ChildSpan::start(|| {
+        let name = match mutating {
+            true => "Call mutating webhook",
+            false => "Call validating webhook",
+        };
+        let resource = &write.resource;
+        let (group, version) = (&resource.group, &resource.version);
+        let resource = format!("{group}/{version}, Resource={}", resource.resource);
+        let attributes = vec![
+            text_attribute("configuration", &*hook.configuration),
+            text_attribute("webhook", &*hook.name),
+            text_attribute("resource", resource),
+            text_attribute("subresource", write.subresource),
+            text_attribute("operation", write.operation.as_str()),
+            text_attribute("UID", review.uid()),
+        ];
+        (name.into(), attributes)
+    })
 }
 
 /// Evaluates `conditions` for `write` within the deadline of the write.

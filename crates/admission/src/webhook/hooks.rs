@@ -20,6 +20,8 @@ const TIMEOUT_SECONDS: i32 = 10;
 /// A webhook.
 #[derive(Debug, Clone)]
 pub(crate) struct Hook {
+    /// The name of its configuration.
+    pub(super) configuration: String,
     pub(crate) name: String,
     pub(super) client: Result<ClientConfig, String>,
     pub(super) constraints: Constraints,
@@ -41,11 +43,12 @@ impl Hook {
     pub(crate) fn of_mutating(configuration: &Value) -> Result<Vec<Self>, String> {
         let read: MutatingWebhookConfiguration =
             serde_json::from_value(configuration.clone()).map_err(|e| e.to_string())?;
+        let configuration = read.metadata.name.unwrap_or_default();
         let hooks = read.webhooks.into_iter().flatten().map(|hook| {
             let is_reinvocable = hook.reinvocation_policy.as_deref() == Some("IfNeeded");
             Ok(Self {
                 is_reinvocable,
-                ..Self::read(&as_validating(hook))?
+                ..Self::read(&configuration, &as_validating(hook))?
             })
         });
         hooks.collect()
@@ -58,14 +61,16 @@ impl Hook {
     pub(crate) fn of_validating(configuration: &Value) -> Result<Vec<Self>, String> {
         let read: ValidatingWebhookConfiguration =
             serde_json::from_value(configuration.clone()).map_err(|e| e.to_string())?;
+        let configuration = read.metadata.name.unwrap_or_default();
         let hooks = read.webhooks.iter().flatten();
-        hooks.map(Self::read).collect()
+        hooks.map(|hook| Self::read(&configuration, hook)).collect()
     }
 
-    fn read(hook: &ValidatingWebhook) -> Result<Self, String> {
+    fn read(configuration: &str, hook: &ValidatingWebhook) -> Result<Self, String> {
         let client = serde_json::to_value(&hook.client_config).map_err(|e| e.to_string())?;
         let seconds = hook.timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
         Ok(Self {
+            configuration: configuration.to_owned(),
             name: hook.name.clone(),
             // A webhook with an invalid address fails when it is called; its failure policy applies.
             client: ClientConfig::parse(&client).map_err(|error| error.to_string()),

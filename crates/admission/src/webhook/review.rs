@@ -96,6 +96,10 @@ impl Review {
         }
     }
 
+    pub(super) fn uid(&self) -> &str {
+        &self.uid
+    }
+
     pub(super) fn body(&self) -> Bytes {
         self.body.clone()
     }

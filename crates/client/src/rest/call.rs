@@ -1,7 +1,7 @@
 //! A request of the client.
 
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderMap, Method};
 
 use super::Path;
 /// A request.
@@ -11,6 +11,8 @@ pub(crate) struct Call<'a> {
     pub accept: &'static str,
     pub content_type: &'static str,
     pub body: Bytes,
+    /// Further headers.
+    pub headers: HeaderMap,
 }
 
 impl<'a> Call<'a> {
@@ -22,6 +24,7 @@ impl<'a> Call<'a> {
             accept: "application/json",
             content_type: "application/json",
             body: Bytes::new(),
+            headers: HeaderMap::new(),
         }
     }
 }

@@ -238,8 +238,23 @@ impl RestClient {
     /// # Errors
     /// As [`Self::post`], or the response is no such JSON or is larger than 1 MiB.
     pub async fn post_json<T: DeserializeOwned>(&self, body: Bytes) -> Result<T, RestError> {
+        self.post_json_with_headers(body, HeaderMap::new()).await
+    }
+
+    /// As [`Self::post_json`], with further `headers`, for example those of a trace.
+    ///
+    /// # Errors
+    /// As [`Self::post_json`].
+    pub async fn post_json_with_headers<T: DeserializeOwned>(
+        &self,
+        body: Bytes,
+        headers: HeaderMap,
+    ) -> Result<T, RestError> {
         let path = self.webhook_path();
-        let call = Self::webhook_call(&path, body);
+        let call = Call {
+            headers,
+            ..Self::webhook_call(&path, body)
+        };
         let body = self.fetch_at_most(call, REVIEW_BYTES_MAX).await?;
         serde_json::from_slice(&body).map_err(|error| self.unreadable(&error))
     }
@@ -385,6 +400,7 @@ impl RestClient {
             .body(Full::new(call.body))
             .map_err(|error| RestError::Request(format!("{}: {error}", call.path.as_str())))?;
         let headers = request.headers_mut();
+        *headers = call.headers;
         headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
         headers.insert(USER_AGENT, self.shared.user_agent.clone());
         if sent {

@@ -6,6 +6,9 @@ use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomS
 use std::sync::Arc;
 
 use tonic::transport::{Channel, Endpoint};
+use tower::util::BoxCloneSyncService;
+
+use super::traced_channel::TracedChannel;
 
 type Dial = dyn Fn(&Endpoint) -> Channel + Send + Sync;
 
@@ -39,10 +42,11 @@ impl Dialer {
 
     /// Returns a channel that connects on its first use.
     pub(super) fn channel(&self, endpoint: &Endpoint) -> etcd_client::Channel {
-        etcd_client::Channel::Tonic(match &self.dial {
+        let channel = match &self.dial {
             Some(dial) => dial(endpoint),
             None => endpoint.connect_lazy(),
-        })
+        };
+        etcd_client::Channel::Custom(BoxCloneSyncService::new(TracedChannel::new(channel)))
     }
 
     /// Returns a factor in [1, 1.5) for a member's delay after `failures`, so that servers do not reconnect to etcd

@@ -8,7 +8,7 @@
 //! retries; `member` detects that a member hangs; `availability` knows whether any responds, and
 //! `identity` whether it is the same etcd as before;
 //! `write_retry` sends a write again if its outcome is unknown; `failure` classifies errors; `keys` maps
-//! keys; `list`, `watch`, `lease` and `compactor` implement the larger operations.
+//! keys; `traced_channel` adds the trace context to calls; `list`, `watch`, `lease` and `compactor` implement the larger operations.
 //!
 //! # Invariants
 //!
@@ -31,6 +31,7 @@ mod keys;
 mod lease;
 mod list;
 mod member;
+mod traced_channel;
 mod version;
 mod watch;
 mod watch_pool;

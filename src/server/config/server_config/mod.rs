@@ -82,6 +82,8 @@ pub(in crate::server) struct Config {
     pub controllers: controllers::Selection,
     /// The start and the end of the process.
     pub lifetime: LifetimeConfig,
+    /// `--tracing-config-file`
+    pub tracing_config_file: Option<FileSetting>,
     /// The log settings.
     pub log: LogConfig,
 }
@@ -160,6 +162,7 @@ impl Config {
             admission_config_file: file(&flags.admission_control_config_file),
             controllers: controllers(flags)?,
             lifetime: LifetimeConfig::check(flags)?,
+            tracing_config_file: file(&flags.tracing_config_file),
             log: log(flags)?,
         })
     }

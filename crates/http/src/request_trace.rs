@@ -1,0 +1,198 @@
+//! The trace of a request: the span of the request with the names and attributes of
+//! [upstream](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/endpoints/filters/traces.go),
+//! and the span of its verb.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::http::header::{ACCEPT, HOST, USER_AGENT};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, Version};
+use axum::response::Response;
+use watchet_api::{SYSTEM_MASTERS, UserInfo};
+use watchet_telemetry::{
+    ChildSpan, Context, KeyValue, RequestSpan, ServerSpan, extract, text_attribute,
+};
+
+use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
+use crate::request_audit::ClientAddress;
+use crate::request_monitor::scope_of;
+use crate::response::guarded_body::GuardedBody;
+use crate::state::HttpState;
+
+/// A group of users who, as those of `system:masters`, decide about the traces of their requests, as upstream.
+const MONITORING: &str = "system:monitoring";
+
+/// The trace of a request.
+#[derive(Debug)]
+pub(crate) struct RequestTrace {
+    /// `None` if the request belongs to no trace.
+    context: Option<Context>,
+    /// `None` without tracing.
+    span: Option<ServerSpan>,
+}
+
+impl RequestTrace {
+    /// Reads the trace of a request that has just arrived from its headers, and starts its span if tracing is configured.
+    pub(crate) fn begin(
+        state: &HttpState,
+        parts: &Parts,
+        info: &Result<RequestInfo, InvalidPath>,
+        audit_id: &str,
+    ) -> Self {
+        let received = extract(&parts.headers);
+        let Some(tracer) = &state.config.tracer else {
+            return Self {
+                context: received,
+                span: None,
+            };
+        };
+        let request = RequestSpan {
+            received,
+            is_trusted: is_trusted(parts),
+            audit_id,
+        };
+        let describe = || (span_name(parts, info), attributes(parts, info));
+        let span = tracer.start_request(request, describe);
+        Self {
+            context: Some(span.context().clone()),
+            span: Some(span),
+        }
+    }
+
+    /// Returns the context in which the request is served; `None` if it belongs to no trace.
+    pub(crate) fn context(&self) -> Option<Context> {
+        self.context.clone()
+    }
+
+    /// Moves the span into the body of `response`: it ends when that has been sent or dropped, as upstream, so the span of a
+    /// watch lasts as long as the watch.
+    pub(crate) fn with_response(self, response: Response) -> Response {
+        let Some(span) = self.span else {
+            return response;
+        };
+        span.set_response(response.status().as_u16());
+        response.map(|body| GuardedBody::wrap(body, span))
+    }
+}
+
+/// Starts the span of the verb of a request about objects, with upstream's name. Watches have none.
+pub(crate) fn verb_span(parts: &Parts, request: &ResourceRequest, verb: Verb) -> ChildSpan {
+    let name = match verb {
+        Verb::Get => "Get",
+        Verb::List => "List",
+        Verb::Create => "Create",
+        Verb::Update => "Update",
+        Verb::Patch => "Patch",
+        Verb::Delete | Verb::DeleteCollection => "Delete",
+        Verb::Watch => return ChildSpan::default(),
+    };
+    ChildSpan::start(|| {
+        let named = request.name.is_some() || verb == Verb::Create;
+        let mut attributes = vec![
+            text_attribute("accept", header(&parts.headers, &ACCEPT)),
+            KeyValue::new("protocol", protocol(parts.version)),
+            text_attribute("resource", &*request.resource),
+            KeyValue::new(
+                "scope",
+                scope_of(named, request.namespace.is_some()).as_str(),
+            ),
+            text_attribute("url", parts.uri.path()),
+            text_attribute("user-agent", header(&parts.headers, &USER_AGENT)),
+            KeyValue::new("verb", verb.as_str()),
+        ];
+        if let Some(client) = parts.extensions.get::<ClientAddress>() {
+            attributes.push(text_attribute("client", client.0.ip().to_string()));
+        }
+        (name.into(), attributes)
+    })
+}
+
+/// Returns true if the user decides about the trace. Others cannot make the server export spans.
+fn is_trusted(parts: &Parts) -> bool {
+    let user = parts.extensions.get::<Arc<UserInfo>>();
+    user.is_some_and(|user| {
+        let mut groups = user.groups.iter();
+        groups.any(|group| group == SYSTEM_MASTERS || group == MONITORING)
+    })
+}
+
+/// Returns the method and, for a request about objects, the path with placeholders.
+fn span_name(parts: &Parts, info: &Result<RequestInfo, InvalidPath>) -> Cow<'static, str> {
+    let method = parts.method.as_str();
+    match info {
+        Ok(RequestInfo::Resource(request)) => format!("{method} {}", route(request)).into(),
+        _ => method.to_owned().into(),
+    }
+}
+
+fn route(request: &ResourceRequest) -> String {
+    let mut route = match &*request.group {
+        "" => "/api".to_owned(),
+        group => format!("/apis/{group}"),
+    };
+    route = format!("{route}/{}", request.version);
+    if request.namespace.is_some() {
+        route += "/namespaces/{:namespace}";
+    }
+    route = format!("{route}/{}", request.resource);
+    if request.name.is_some() {
+        route += "/{:name}";
+    }
+    match &request.subresource {
+        Some(subresource) => format!("{route}/{subresource}"),
+        None => route,
+    }
+}
+
+/// Returns the attributes of OpenTelemetry's conventions for HTTP, and upstream's `http.target`.
+fn attributes(parts: &Parts, info: &Result<RequestInfo, InvalidPath>) -> Vec<KeyValue> {
+    let target = parts
+        .uri
+        .path_and_query()
+        .map_or("", |target| target.as_str());
+    let version = match parts.version {
+        Version::HTTP_2 => "2",
+        _ => "1.1",
+    };
+    let mut attributes = vec![
+        text_attribute("http.request.method", parts.method.as_str()),
+        text_attribute("http.target", target),
+        text_attribute("url.path", parts.uri.path()),
+        KeyValue::new("network.protocol.version", version),
+    ];
+    let authority = parts.uri.authority().map(|authority| authority.as_str());
+    let host = authority.unwrap_or_else(|| header(&parts.headers, &HOST));
+    if !host.is_empty() {
+        attributes.push(text_attribute("server.address", host));
+    }
+    let user_agent = header(&parts.headers, &USER_AGENT);
+    if !user_agent.is_empty() {
+        attributes.push(text_attribute("user_agent.original", user_agent));
+    }
+    if let Some(client) = parts.extensions.get::<ClientAddress>() {
+        let address = client.0.ip().to_string();
+        attributes.push(text_attribute("network.peer.address", address));
+        attributes.push(KeyValue::new(
+            "network.peer.port",
+            i64::from(client.0.port()),
+        ));
+    }
+    if let Ok(RequestInfo::Resource(request)) = info {
+        attributes.push(text_attribute("http.route", route(request)));
+    }
+    attributes
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default()
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_10 => "HTTP/1.0",
+        _ => "HTTP/1.1",
+    }
+}

@@ -1,0 +1,45 @@
+//! Traces of requests: reads the configuration, and starts the tracer and the export of spans.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::metrics::Metrics;
+use crate::server::config::file_setting::FileSetting;
+use crate::server::config::setting_value::ConfigError;
+use crate::tasks::Tasks;
+use crate::telemetry::{Exporter, Tracer, TracingConfiguration};
+
+/// Reads the configuration, if there is one.
+///
+/// # Errors
+/// The file cannot be read, or the configuration is invalid.
+pub(super) fn read(
+    file: Option<&FileSetting>,
+) -> Result<Option<TracingConfiguration>, ConfigError> {
+    let Some(file) = file else {
+        return Ok(None);
+    };
+    let configuration = file.read()?.parse();
+    let configuration = configuration
+        .map_err(|error| file.error(format_args!("is no valid TracingConfiguration: {error}")))?;
+    Ok(Some(configuration))
+}
+
+/// Starts the export of spans as a task of `tasks`; returns the tracer. `address` is that of the server: with the name of the
+/// host it distinguishes the servers that export to one collector.
+pub(super) fn start(
+    configuration: &TracingConfiguration,
+    address: SocketAddr,
+    metrics: &Arc<Metrics>,
+    tasks: &Tasks,
+) -> Tracer {
+    let host = hostname::get().ok();
+    let host = host.and_then(|host| host.into_string().ok());
+    let host = host.unwrap_or_else(|| address.ip().to_string());
+    let instance = format!("{host}:{}", address.port());
+    let (tracer, ended) = Tracer::new(configuration, &instance, metrics);
+    let endpoint = &configuration.endpoint;
+    let exporter = Exporter::new(endpoint, &tracer, ended, Arc::clone(metrics));
+    tasks.spawn("trace-exporter", exporter.run(tasks.token()));
+    tracer
+}

@@ -1,0 +1,58 @@
+//! Tests of distributed tracing with the real program: spans at a collector, and the trace context at webhooks and etcd.
+
+mod collector;
+mod configuration;
+mod export;
+mod propagation;
+mod spans;
+
+use std::path::Path;
+
+use http::Method;
+use serde_json::json;
+
+use crate::harness::{Response, Wire};
+use collector::Exported;
+
+pub(super) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// The trace and the span of the client, which is sampled.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const CLIENT: &str = "00f067aa0ba902b7";
+
+/// Returns a `traceparent` of [`CLIENT`] in `trace`.
+fn traceparent(trace: &str, sampled: bool) -> String {
+    format!("00-{trace}-{CLIENT}-0{}", u8::from(sampled))
+}
+
+/// Writes a configuration into `directory`, and returns the flag.
+fn flag(directory: &Path, endpoint: &str, rate: u32) -> String {
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n\
+         endpoint: {endpoint}\nsamplingRatePerMillion: {rate}\n"
+    );
+    let path = directory.join("tracing.yaml");
+    std::fs::write(&path, text).expect("the configuration can be written");
+    format!("--tracing-config-file={}", path.display())
+}
+
+/// Creates a config map as part of the trace of `traceparent`.
+async fn create(wire: &mut Wire, name: &str, traceparent: &str) -> Response {
+    let body = json!({"metadata": {"name": name}}).to_string();
+    let headers = [
+        ("content-type", "application/json"),
+        ("traceparent", traceparent),
+        ("audit-id", "of-the-test"),
+        ("user-agent", "test/1"),
+    ];
+    wire.send(Method::POST, MAPS, &headers, &body).await
+}
+
+/// Returns the only span with this name.
+fn named<'a>(spans: &'a [Exported], name: &str) -> &'a Exported {
+    let mut found = spans.iter().filter(|span| span.name == name);
+    match (found.next(), found.next()) {
+        (Some(span), None) => span,
+        _ => panic!("not one {name}: {spans:#?}"),
+    }
+}
