@@ -162,6 +162,7 @@ impl Server {
             auditor: self.auditor.clone(),
             memory: Arc::clone(&self.memory.server_memory),
             log_level: logging::level(),
+            profiling: self.profiling,
             git_commit: GIT_COMMIT,
             ..HttpConfig::new(Arc::clone(&self.tokens), self.metrics)
         });
