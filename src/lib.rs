@@ -22,6 +22,7 @@ pub use watchet_flowcontrol as flowcontrol;
 pub use watchet_http as http;
 pub use watchet_introspection as introspection;
 pub use watchet_metrics as metrics;
+pub use watchet_profiling as profiling;
 pub use watchet_protobuf as protobuf;
 pub use watchet_reflector as reflector;
 pub use watchet_registry as registry;

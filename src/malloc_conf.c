@@ -3,5 +3,16 @@
  *
  * Freed pages return to the operating system within about a second, by a thread of jemalloc. A write of a large object moves
  * between threads, each of which has an arena: with the default of ten seconds, each arena grows to the size of the
- * largest write. */
-const char *_rjem_malloc_conf = "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0";
+ * largest write.
+ *
+ * Heap profiles (crates/profiling) can be recorded, but allocations are sampled only meanwhile. With musl, a program with
+ * prof:true crashes at its start (tikv/jemallocator#146), so its jemalloc is compiled without profiling. */
+#include <features.h>
+
+#ifdef __GLIBC__
+#define PROFILING ",prof:true,prof_active:false"
+#else
+#define PROFILING ""
+#endif
+
+const char *_rjem_malloc_conf = "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0" PROFILING;

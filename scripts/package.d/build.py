@@ -83,11 +83,11 @@ def digest(data):
 
 
 def stripped(binary, directory):
-    """Copies the program without its symbols, if binutils is installed."""
+    """Copies the program without debug information, if binutils is installed. The symbols remain: profiles have them."""
     copy = directory / "watchet"
     shutil.copyfile(binary, copy)
     for tool in ("strip", "aarch64-linux-gnu-strip", "llvm-strip"):
-        if shutil.which(tool) and subprocess.run([tool, copy], stderr=subprocess.DEVNULL).returncode == 0:
+        if shutil.which(tool) and subprocess.run([tool, "--strip-debug", copy], stderr=subprocess.DEVNULL).returncode == 0:
             break
     copy.chmod(0o755)
     return copy

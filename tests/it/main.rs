@@ -45,6 +45,7 @@ mod nodes;
 mod openapi;
 mod operator;
 mod overload;
+mod profiles;
 mod prometheus;
 mod quotas;
 mod rbac;

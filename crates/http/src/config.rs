@@ -61,6 +61,8 @@ pub struct HttpConfig {
     pub responses: Arc<ResponseTracker>,
     /// The log level, served at `/debug/flags/log-level`; `None` if it cannot be changed.
     pub log_level: Option<Arc<dyn LogLevel>>,
+    /// Whether profiles are served at `/debug/pprof/`.
+    pub profiling: bool,
     /// The commit of the build, served at `/version`; empty if it is unknown.
     pub git_commit: &'static str,
 }
@@ -86,6 +88,7 @@ impl HttpConfig {
             memory: Arc::default(),
             responses: Arc::default(),
             log_level: None,
+            profiling: true,
             git_commit: "",
         }
     }

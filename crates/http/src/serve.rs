@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit;
 use crate::authorization::authorize;
 use crate::endpoints::health::{self, Endpoint};
-use crate::endpoints::{backup, console_link, log_level, metrics, route};
+use crate::endpoints::{backup, console_link, log_level, metrics, profiles, route};
 use crate::error::HttpError;
 use crate::in_flight::{self, Flow, InFlightPermit};
 use crate::request::accept::{accept_header, is_pretty, status_media};
@@ -210,6 +210,10 @@ async fn dispatch(
             }
             if segments == backup::PATH {
                 return backup::serve(state, parts).await;
+            }
+            if let Some(name) = profiles::name(&segments) {
+                // Not limited, as upstream: a profile explains why requests wait. One is recorded at a time.
+                return profiles::serve(state, parts, name).await;
             }
             if segments == console_link::PATH {
                 return console_link::create(state, parts);

@@ -92,6 +92,8 @@ pub(in crate::server) struct Server {
     pub(in crate::server) reloads: Vec<Reload>,
     /// Whether to serve the console.
     pub(in crate::server) console: bool,
+    /// Whether to serve profiles.
+    pub(in crate::server) profiling: bool,
     pub(in crate::server) requests: RequestLimits,
     pub(in crate::server) memory: Memory,
     pub(in crate::server) shutdown_grace: Duration,
@@ -363,6 +365,7 @@ impl Server {
                 .chain(of_authentication)
                 .collect(),
             console: config.console,
+            profiling: config.profiling,
             requests: config.requests.clone(),
             memory,
             shutdown_grace: config.lifetime.shutdown_grace,

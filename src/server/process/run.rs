@@ -167,6 +167,7 @@ impl Server {
             tracer,
             memory: Arc::clone(&self.memory.server_memory),
             log_level: logging::level(),
+            profiling: self.profiling,
             git_commit: GIT_COMMIT,
             ..HttpConfig::new(Arc::clone(&self.tokens), self.metrics)
         });

@@ -51,13 +51,17 @@ pub enum MemoryUse {
     Watch,
     /// The body of a write, and what it is decoded to.
     Write,
+    /// A profile of the server.
+    Profile,
 }
 
 impl MemoryUse {
     /// Returns the part of the limit below which a request must fit. Writes have a reserve that lists and watches cannot take.
     fn ceiling_percent(self) -> usize {
         match self {
-            Self::List | Self::Watch => MemoryPressure::Critical.begins_at_percent(),
+            Self::List | Self::Watch | Self::Profile => {
+                MemoryPressure::Critical.begins_at_percent()
+            }
             Self::Write => FULL_PERCENT,
         }
     }
@@ -120,7 +124,7 @@ impl fmt::Display for MemoryRefusal {
             MemoryUse::List | MemoryUse::Watch => {
                 "retry later, list in smaller pages (limit=), or raise --memory-limit"
             }
-            MemoryUse::Write => "retry later, or raise --memory-limit",
+            MemoryUse::Write | MemoryUse::Profile => "retry later, or raise --memory-limit",
         };
         write!(
             f,
@@ -357,6 +361,7 @@ impl ServerMemory {
             MemoryUse::List => &self.refused_lists,
             MemoryUse::Watch => &self.refused_watches,
             MemoryUse::Write => &self.refused_writes,
+            MemoryUse::Profile => return,
         };
         refused.fetch_add(1, Ordering::Relaxed);
     }

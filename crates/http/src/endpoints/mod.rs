@@ -1,5 +1,5 @@
 //! The endpoints that are not about objects: discovery, OpenAPI, the version, the keys of service account tokens, health
-//! checks, metrics, the backup and the revisions of the storage, links to the console, the clients that list, and the log level.
+//! checks, metrics, the backup and the revisions of the storage, links to the console, the clients that list, the log level, and profiles.
 
 pub(crate) mod backup;
 pub(crate) mod console_link;
@@ -12,6 +12,7 @@ pub(crate) mod log_level;
 pub(crate) mod method;
 pub(crate) mod metrics;
 pub(crate) mod openapi;
+pub(crate) mod profiles;
 pub(crate) mod revisions;
 pub(crate) mod route;
 pub(crate) mod version;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use watchet_api::{MemoryRefusal, Status, StatusCause, StatusDetails, StorageKey};
+use watchet_profiling::ProfileError;
 use watchet_registry::{ApiError, CorruptObjects, ReadError, Resource, StorageError};
 
 use crate::request::query::InvalidQuery;
@@ -78,6 +79,9 @@ pub(crate) enum HttpError {
     /// 429: the server has too little memory.
     #[error(transparent)]
     MemoryPressure(#[from] MemoryRefusal),
+    /// 409, 500 or 501: no profile was recorded.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// 408
     #[error("the body of the request stopped: no data arrived within {0:?}")]
     BodyStopped(Duration),
@@ -202,8 +206,19 @@ impl HttpError {
                 })
             }
             Self::CorruptList { resource, corrupt } => corrupt_list(text, resource, corrupt),
+            Self::Profile(error) => profile_status(error),
             Self::Internal(detail) => internal(detail),
         }
+    }
+}
+
+fn profile_status(error: &ProfileError) -> Status {
+    let text = error.to_string();
+    match error {
+        // Upstream's is a 500.
+        ProfileError::InProgress(_) => Status::failure(409, "Conflict", text),
+        ProfileError::NoHeapProfiles => Status::failure(501, "NotImplemented", text),
+        ProfileError::Failed { .. } => internal(&text),
     }
 }
 

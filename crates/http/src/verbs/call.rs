@@ -310,7 +310,7 @@ impl Call {
         let buffers = match request {
             MemoryUse::List => BUFFER_BYTES.min(2 * mean * objects),
             // It is open for long and may have many events.
-            MemoryUse::Watch | MemoryUse::Write => BUFFER_BYTES,
+            MemoryUse::Watch | MemoryUse::Write | MemoryUse::Profile => BUFFER_BYTES,
         };
         buffers + objects * REFERENCE_BYTES
     }

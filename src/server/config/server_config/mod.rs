@@ -44,6 +44,8 @@ pub(in crate::server) struct Config {
     pub tls: TlsParameters,
     /// `--console`
     pub console: bool,
+    /// `--profiling`
+    pub profiling: bool,
     /// The limits of requests.
     pub requests: RequestLimits,
     /// `--memory-limit`
@@ -139,6 +141,7 @@ impl Config {
             sni_certificates: sni_certificates(&flags.tls_sni_cert_key)?,
             extra_names: extra_names(flags)?,
             console: boolean(&flags.console)?,
+            profiling: boolean(&flags.profiling)?,
             requests: RequestLimits::check(flags)?,
             memory: MemoryLimit::check(&flags.memory_limit)?,
             serving_certificate,

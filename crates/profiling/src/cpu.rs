@@ -1,0 +1,122 @@
+//! Records CPU profiles with the crate `pprof`. The documentation of the crate has the rules for unwinding in its signal handler.
+
+use std::time::{Duration, SystemTime};
+
+use pprof::{ProfilerGuard, ProfilerGuardBuilder};
+use watchet_tasks::Tasks;
+
+use crate::encode::{Description, Sample, encode};
+use crate::error::ProfileError;
+use crate::recording::{Recording, record};
+use crate::symbols::Symbols;
+
+/// The memory that a CPU profile needs at most. `pprof` allocates about half of it with the first profile and retains that.
+pub const CPU_PROFILE_BYTES: usize = 200 << 20;
+
+/// Samples per second of CPU time, as in Go.
+const FREQUENCY: i32 = 100;
+
+/// The libraries in which a thread is not unwound: their paths contain one of these.
+const NOT_UNWOUND: [&str; 4] = ["libgcc_s", "ld-linux", "ld-musl", "vdso"];
+
+/// The signal handler of `pprof`. Its stack frames come before those of the interrupted thread.
+const SIGNAL_HANDLER: &[u8] = b"perf_signal_handler";
+
+/// Records where the process spends CPU time for `duration`, or until the tasks are cancelled. Returns a pprof protobuf, compressed
+/// with gzip. If the returned future is dropped, the recording stops.
+///
+/// # Errors
+/// Another profile is being recorded, or the profiler cannot start.
+pub async fn record_cpu_profile(
+    tasks: &Tasks,
+    duration: Duration,
+) -> Result<Vec<u8>, ProfileError> {
+    record::<CpuRecording>(tasks, duration).await
+}
+
+struct CpuRecording {
+    guard: ProfilerGuard<'static>,
+    began: SystemTime,
+}
+
+impl Recording for CpuRecording {
+    const PROFILE: &'static str = "CPU";
+
+    fn start() -> Result<Self, ProfileError> {
+        check_temporary_directory()?;
+        let began = SystemTime::now();
+        let builder = ProfilerGuardBuilder::default().frequency(FREQUENCY);
+        let guard = builder.blocklist(&NOT_UNWOUND).build().map_err(failed)?;
+        Ok(Self { guard, began })
+    }
+
+    fn finish(self) -> Result<Vec<u8>, ProfileError> {
+        let report = self.guard.report().build_unresolved().map_err(failed);
+        // Before the symbols are read: no signal may interrupt that.
+        drop(self.guard);
+        let report = report?;
+        let period = i64::from(1_000_000_000 / FREQUENCY);
+        let mut symbols = Symbols::new();
+        let samples = report.data.iter().map(|(stack, count)| {
+            let mut addresses: Vec<usize> = stack
+                .frames
+                .iter()
+                .map(|frame| frame.ip() as usize)
+                .collect();
+            remove_signal_handler(&mut addresses, &mut symbols);
+            let name = &stack.thread_name[..stack.thread_name_length];
+            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+            Sample {
+                addresses,
+                values: [count, count.saturating_mul(period)],
+                thread: Some(String::from_utf8_lossy(name).into_owned()),
+            }
+        });
+        let samples: Vec<Sample> = samples.collect();
+        let description = Description {
+            values: [("samples", "count"), ("cpu", "nanoseconds")],
+            default_value: "cpu",
+            period: (("cpu", "nanoseconds"), period),
+            began: self.began,
+            duration: report.timing.duration,
+        };
+        encode(&description, &samples, &mut symbols).map_err(failed)
+    }
+
+    fn abandon(self) {}
+}
+
+/// Removes the frames of the signal handler, and the one that returns from the signal.
+fn remove_signal_handler(addresses: &mut Vec<usize>, symbols: &mut Symbols) {
+    let is_handler = |address: &usize| {
+        let functions = symbols.functions(*address);
+        functions
+            .iter()
+            .any(|function| function.symbol == SIGNAL_HANDLER)
+    };
+    if let Some(at) = addresses.iter().position(is_handler) {
+        addresses.drain(..(at + 2).min(addresses.len()));
+        // Where the thread was interrupted. The others are return addresses: symbols are those of the byte before.
+        if let Some(interrupted) = addresses.first_mut() {
+            *interrupted += 1;
+        }
+    }
+}
+
+/// Checks that `pprof` can create its file for stacks that do not fit its table. Its own error would last until a restart, and
+/// does not say what failed.
+fn check_temporary_directory() -> Result<(), ProfileError> {
+    let created = tempfile::NamedTempFile::new();
+    created.map(drop).map_err(|error| {
+        failed(format_args!(
+            "{error}: the server needs a directory for temporary files: set TMPDIR to one that it can write to"
+        ))
+    })
+}
+
+fn failed(error: impl std::fmt::Display) -> ProfileError {
+    ProfileError::Failed {
+        profile: CpuRecording::PROFILE,
+        detail: error.to_string(),
+    }
+}

@@ -1,0 +1,26 @@
+//! `ProfileError`: why no profile was recorded.
+
+/// Why no profile was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// Another profile is being recorded.
+    #[error(
+        "a {0} profile is being recorded, and only one profile can be recorded at a time: try again when it has ended"
+    )]
+    InProgress(&'static str),
+    /// The program cannot record heap profiles.
+    #[error(
+        "this program cannot record heap profiles: it must be built with the feature jemalloc and for glibc, and {variable} must not \
+         contain prof:false",
+        variable = "_RJEM_MALLOC_CONF"
+    )]
+    NoHeapProfiles,
+    /// The profiler or the allocator returned an error.
+    #[error("cannot record a {profile} profile: {detail}")]
+    Failed {
+        /// `CPU` or `heap`.
+        profile: &'static str,
+        /// What failed and what to do.
+        detail: String,
+    },
+}

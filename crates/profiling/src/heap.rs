@@ -1,0 +1,48 @@
+//! Heap profiles, if the program can record them.
+
+use std::time::Duration;
+
+use watchet_tasks::Tasks;
+
+use crate::error::ProfileError;
+#[cfg(all(feature = "jemalloc", target_env = "gnu"))]
+use crate::{allocator, heap_recording::HeapRecording, recording::record};
+
+/// Whether the allocator samples allocations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeapSampling {
+    /// It cannot.
+    Unavailable,
+    /// Only while a profile is recorded.
+    OnRequest,
+    /// Since the start of the process: `_RJEM_MALLOC_CONF` contains `prof_active:true`.
+    Always,
+}
+
+/// Returns whether the allocator samples allocations. While a heap profile is recorded, it may return
+/// [`HeapSampling::Always`].
+pub fn heap_sampling() -> HeapSampling {
+    #[cfg(all(feature = "jemalloc", target_env = "gnu"))]
+    return allocator::sampling();
+    #[cfg(not(all(feature = "jemalloc", target_env = "gnu")))]
+    return HeapSampling::Unavailable;
+}
+
+/// Records what is allocated during `duration`, or until the tasks are cancelled, and not freed. With [`HeapSampling::Always`], the profile
+/// has what was allocated since the start of the process. Returns a pprof protobuf, compressed with gzip. If the returned future is
+/// dropped, the recording stops.
+///
+/// # Errors
+/// The program cannot record heap profiles, another profile is being recorded, or the allocator returns an error.
+pub async fn record_heap_profile(
+    tasks: &Tasks,
+    duration: Duration,
+) -> Result<Vec<u8>, ProfileError> {
+    #[cfg(all(feature = "jemalloc", target_env = "gnu"))]
+    return record::<HeapRecording>(tasks, duration).await;
+    #[cfg(not(all(feature = "jemalloc", target_env = "gnu")))]
+    {
+        let _ = (tasks, duration);
+        Err(ProfileError::NoHeapProfiles)
+    }
+}
