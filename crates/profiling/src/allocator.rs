@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tikv_jemalloc_ctl::{Access as _, AsName as _, Error};
 
-use crate::heap::HeapSampling;
+use crate::heap_sampling::HeapSampling;
 
 /// Returns whether allocations are sampled.
 pub(crate) fn sampling() -> HeapSampling {

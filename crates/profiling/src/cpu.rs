@@ -64,12 +64,12 @@ impl Recording for CpuRecording {
                 .map(|frame| frame.ip() as usize)
                 .collect();
             remove_signal_handler(&mut addresses, &mut symbols);
-            let name = &stack.thread_name[..stack.thread_name_length];
+            let name = stack.thread_name.get(..stack.thread_name_length);
             let count = i64::try_from(*count).unwrap_or(i64::MAX);
             Sample {
                 addresses,
                 values: [count, count.saturating_mul(period)],
-                thread: Some(String::from_utf8_lossy(name).into_owned()),
+                thread: name.map(|name| String::from_utf8_lossy(name).into_owned()),
             }
         });
         let samples: Vec<Sample> = samples.collect();

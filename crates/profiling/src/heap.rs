@@ -5,19 +5,9 @@ use std::time::Duration;
 use watchet_tasks::Tasks;
 
 use crate::error::ProfileError;
+use crate::heap_sampling::HeapSampling;
 #[cfg(all(feature = "jemalloc", target_env = "gnu"))]
 use crate::{allocator, heap_recording::HeapRecording, recording::record};
-
-/// Whether the allocator samples allocations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeapSampling {
-    /// It cannot.
-    Unavailable,
-    /// Only while a profile is recorded.
-    OnRequest,
-    /// Since the start of the process: `_RJEM_MALLOC_CONF` contains `prof_active:true`.
-    Always,
-}
 
 /// Returns whether the allocator samples allocations. While a heap profile is recorded, it may return
 /// [`HeapSampling::Always`].

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use crate::allocator;
 use crate::encode::{Description, Sample, encode};
 use crate::error::ProfileError;
-use crate::heap::HeapSampling;
 use crate::heap_dump::{self, SampledStack};
+use crate::heap_sampling::HeapSampling;
 use crate::recording::Recording;
 use crate::symbols::{Function, Symbols};
 

@@ -41,6 +41,7 @@ mod heap;
 mod heap_dump;
 #[cfg(all(feature = "jemalloc", target_env = "gnu"))]
 mod heap_recording;
+mod heap_sampling;
 mod pprof_messages;
 mod recording;
 mod symbols;
@@ -49,4 +50,5 @@ mod tests;
 
 pub use cpu::{CPU_PROFILE_BYTES, record_cpu_profile};
 pub use error::ProfileError;
-pub use heap::{HeapSampling, heap_sampling, record_heap_profile};
+pub use heap::{heap_sampling, record_heap_profile};
+pub use heap_sampling::HeapSampling;

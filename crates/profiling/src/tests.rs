@@ -123,7 +123,7 @@ async fn a_cpu_profile_has_the_functions_that_run() {
     let functions = functions(&profile);
     let is_expected = |name: &&str| name.ends_with("spin_for_the_profile");
     assert!(
-        functions.iter().any(|name| is_expected(&name)),
+        functions.iter().any(|name| is_expected(name)),
         "{functions:?}"
     );
     assert!(!functions.contains(&"perf_signal_handler"), "{functions:?}");
