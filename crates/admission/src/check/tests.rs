@@ -145,6 +145,46 @@ fn invalid_webhooks_are_rejected() {
     assert_eq!(causes[0].field, "webhooks[1].name");
 }
 
+/// The path `//` caused a panic: after its last slashes nothing is left.
+#[test]
+fn paths_of_services_consist_of_dns_subdomains() {
+    let causes = |path: &str| {
+        let service = json!({"name": "a", "namespace": "b", "path": path});
+        let hooks = json!({"webhooks": [hook()]});
+        let client = json!({ "service": service });
+        let at = "/webhooks/0/clientConfig";
+        changed(ConfigurationKind::Validating, hooks, at, client)
+    };
+    for valid in ["", "/", "/a", "/validate-v1.apps/x/"] {
+        assert_eq!(causes(valid), [""; 0], "{valid}");
+    }
+    for (invalid, expect) in [
+        ("//", &["segment[0] may not be empty"][..]),
+        ("/a//", &["segment[1] may not be empty"]),
+        (
+            "///",
+            &["segment[0] may not be empty", "segment[1] may not be empty"],
+        ),
+        (
+            "é",
+            &[
+                "must start with a '/'",
+                "segment[0]: a lowercase RFC 1123 subdomain",
+            ],
+        ),
+        ("/a/B_", &["segment[1]: a lowercase RFC 1123 subdomain"]),
+    ] {
+        let found = causes(invalid);
+        assert_eq!(found.len(), expect.len(), "{found:?}");
+        for (found, expect) in found.iter().zip(expect) {
+            let start = format!(
+                "webhooks[0].clientConfig.service.path: Invalid value: {invalid:?}: {expect}"
+            );
+            assert!(found.starts_with(&start), "{found}");
+        }
+    }
+}
+
 fn refused_policy(at: &str, value: Value, expect: &str) {
     let policy = json!({"spec": {
         "matchConstraints": {"resourceRules": [hook()["rules"][0]]},

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::super::client::ClientConfig;
 use super::super::webhook::CONDITION_VARIABLES;
 use super::problems::{Problems, strings};
+use watchet_api::names::{SUBDOMAIN_LENGTH_MAX, SUBDOMAIN_RULE, is_dns_subdomain};
 
 /// The supported version of AdmissionReview.
 const REVIEW_VERSION: &str = "v1";
@@ -148,21 +149,33 @@ fn check_service(problems: &mut Problems, field: &str, service: &Value) {
         }
     }
     if let Some(path) = service["path"].as_str() {
-        let field = format!("{field}.path");
-        if !path.starts_with('/') {
-            problems.invalid(&field, path, "must start with a '/'");
-        } else if path.len() > 1
-            && path.trim_end_matches('/')[1..]
-                .split('/')
-                .any(str::is_empty)
-        {
-            problems.invalid(&field, path, "segment may not be empty");
-        }
+        check_path(problems, &format!("{field}.path"), path);
     }
     if let Some(port) = service["port"].as_i64()
         && !(1..=65535).contains(&port)
     {
         let why = "port is not valid: must be between 1 and 65535, inclusive";
         problems.invalid(&format!("{field}.port"), &port.to_string(), why);
+    }
+}
+
+/// As upstream, a path consists of DNS subdomains between slashes; one slash at its end is ignored.
+fn check_path(problems: &mut Problems, field: &str, path: &str) {
+    if matches!(path, "" | "/") {
+        return;
+    }
+    let segments = path.strip_prefix('/').unwrap_or_else(|| {
+        problems.invalid(field, path, "must start with a '/'");
+        path
+    });
+    let segments = segments.strip_suffix('/').unwrap_or(segments);
+    for (index, segment) in segments.split('/').enumerate() {
+        if segment.is_empty() {
+            let why = format!("segment[{index}] may not be empty");
+            problems.invalid(field, path, &why);
+        } else if segment.len() > SUBDOMAIN_LENGTH_MAX || !is_dns_subdomain(segment) {
+            let why = format!("segment[{index}]: {SUBDOMAIN_RULE}");
+            problems.invalid(field, path, &why);
+        }
     }
 }

@@ -77,8 +77,11 @@ fn audit_policy(text: &str) {
 fn flow_control(input: &[u8]) {
     let (mut schemas, mut levels) = (Vec::new(), Vec::new());
     for part in crate::mutate::split(input).take(16) {
-        schemas.extend(FlowSchema::parse(part));
-        levels.extend(PriorityLevelConfiguration::parse(part));
+        // The server stores no object without a name.
+        let schema = FlowSchema::parse(part).ok();
+        schemas.extend(schema.filter(|schema| !schema.name().is_empty()));
+        let level = PriorityLevelConfiguration::parse(part).ok();
+        levels.extend(level.filter(|level| !level.name().is_empty()));
     }
     if schemas.is_empty() && levels.is_empty() {
         return;
