@@ -121,12 +121,9 @@ async fn a_cpu_profile_has_the_functions_of_the_server() {
         assert!((3..10).contains(&profile.seconds()), "{profile:?}");
         let functions = profile.functions();
         let is_known = |name: &&str| name.contains("watchet_http::serve");
-        assert!(functions.iter().any(|name| is_known(name)), "{functions:?}");
+        assert!(functions.iter().any(is_known), "{functions:?}");
         let is_handler = |name: &&str| name.contains("perf_signal_handler");
-        assert!(
-            !functions.iter().any(|name| is_handler(name)),
-            "{functions:?}"
-        );
+        assert!(!functions.iter().any(is_handler), "{functions:?}");
         // 10 ms per sample.
         let (samples, nanoseconds) = (profile.sum(0), profile.sum(1));
         assert!(samples >= 10, "{samples}");
@@ -156,7 +153,7 @@ async fn a_heap_profile_has_what_was_allocated_meanwhile() {
     assert_eq!(profile.sample_types(), ["inuse_objects", "inuse_space"]);
     let functions = profile.functions();
     let is_known = |name: &&str| name.contains("watchet_");
-    assert!(functions.iter().any(|name| is_known(name)), "{functions:?}");
+    assert!(functions.iter().any(is_known), "{functions:?}");
     // The watch cache has the objects of 15 MB in total; a slow machine has created less of them.
     assert!(profile.sum(1) > 2_000_000, "{}", profile.sum(1));
 

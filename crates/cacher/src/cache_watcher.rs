@@ -368,8 +368,9 @@ impl CacheWatcher {
         let metrics = &self.context.metrics;
         for batch in &batches {
             let (received, events) = (batch.received, batch.events().len());
-            metrics.observe_dispatch(Stage::CacheToWatcher, now - received.at, events);
-            metrics.observe_dispatch(Stage::Total, now - received.arrived, events);
+            let waited = now - received.at;
+            metrics.observe_dispatch(Stage::CacheToWatcher, waited, events);
+            metrics.observe_dispatch(Stage::Total, received.waited + waited, events);
         }
         // History read after joining can overlap with the inbox, by whole revisions.
         let known = self.position();
@@ -386,7 +387,11 @@ impl CacheWatcher {
             }
         }
         self.progress.set_position(position);
-        self.received.add(&batches, items.len());
+        if !items.is_empty()
+            && let Some(oldest) = batches.front()
+        {
+            self.received.add(oldest.received.arrived, items.len());
+        }
         items
     }
 

@@ -1,11 +1,6 @@
 //! [`ReceivedEvents`]: how many live events a watch has returned, and since when the oldest was on its way.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
 use tokio::time::Instant;
-
-use super::inbox::EventBatch;
 
 /// Live events that a watch has returned.
 #[derive(Debug, Clone, Copy)]
@@ -21,17 +16,12 @@ pub struct ReceivedEvents {
 pub(super) struct Received(Option<ReceivedEvents>);
 
 impl Received {
-    /// Adds `count` events of `batches`.
-    pub(super) fn add(&mut self, batches: &VecDeque<Arc<EventBatch>>, count: usize) {
-        let oldest = batches.iter().map(|batch| batch.received.arrived).min();
-        let Some(oldest) = oldest.filter(|_| count > 0) else {
-            return;
-        };
-        let before = self.0.take();
-        self.0 = Some(ReceivedEvents {
-            arrived: before.map_or(oldest, |before| before.arrived.min(oldest)),
-            count: before.map_or(0, |before| before.count) + count,
-        });
+    /// Adds `count` events, of which the oldest arrived at `arrived`. They are later than those before.
+    pub(super) fn add(&mut self, arrived: Instant, count: usize) {
+        match &mut self.0 {
+            Some(received) => received.count += count,
+            None => self.0 = Some(ReceivedEvents { arrived, count }),
+        }
     }
 
     /// Returns the events since the last call; `None` if there were none.
