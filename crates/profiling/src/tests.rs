@@ -122,10 +122,7 @@ async fn a_cpu_profile_has_the_functions_that_run() {
     let profile = decode(&profile);
     let functions = functions(&profile);
     let is_expected = |name: &&str| name.ends_with("spin_for_the_profile");
-    assert!(
-        functions.iter().any(|name| is_expected(name)),
-        "{functions:?}"
-    );
+    assert!(functions.iter().any(is_expected), "{functions:?}");
     assert!(!functions.contains(&"perf_signal_handler"), "{functions:?}");
     assert!(profile.duration_nanos >= 2_000_000_000);
     assert_eq!(profile.period, 10_000_000);
