@@ -370,7 +370,7 @@ impl CacheWatcher {
             let (received, events) = (batch.received, batch.events().len());
             let waited = now - received.at;
             metrics.observe_dispatch(Stage::CacheToWatcher, waited, events);
-            metrics.observe_dispatch(Stage::Total, received.waited + waited, events);
+            metrics.observe_dispatch(Stage::Total, batch.waited + waited, events);
         }
         // History read after joining can overlap with the inbox, by whole revisions.
         let known = self.position();

@@ -2,7 +2,6 @@
 //! events that watchers can receive for it.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -17,23 +16,11 @@ pub(super) struct EventTimes {
     pub(super) arrived: Instant,
     /// When the cache applied it.
     pub(super) at: Instant,
-    /// The time between both, which each watcher of the event would compute again.
-    pub(super) waited: Duration,
-}
-
-impl EventTimes {
-    pub(super) fn new(arrived: Instant, at: Instant) -> Self {
-        Self {
-            arrived,
-            at,
-            waited: at - arrived,
-        }
-    }
 }
 
 impl From<Instant> for EventTimes {
     fn from(at: Instant) -> Self {
-        Self::new(at, at)
+        Self { arrived: at, at }
     }
 }
 

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -27,6 +28,8 @@ pub(super) struct EventBatch {
     bytes: usize,
     /// When the oldest of the changes arrived.
     pub(super) received: EventTimes,
+    /// How long it took to the cache, which each watcher would compute again.
+    pub(super) waited: Duration,
 }
 
 impl EventBatch {
@@ -36,6 +39,7 @@ impl EventBatch {
             events,
             bytes,
             received,
+            waited: received.at - received.arrived,
         })
     }
 

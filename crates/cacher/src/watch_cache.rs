@@ -317,11 +317,15 @@ impl ReflectorStore for WatchCache {
             .current
             .as_mut()
             .expect("a Reflector lists before it watches");
-        let received = EventTimes::new(self.arrival.get(), Instant::now());
+        let received = EventTimes {
+            arrived: self.arrival.get(),
+            at: Instant::now(),
+        };
         let metrics = &self.resource.metrics;
         let events = batch.changes.len();
         metrics.events_received.add(events);
-        metrics.observe_dispatch(Stage::StorageToCache, received.waited, events);
+        let waited = received.at - received.arrived;
+        metrics.observe_dispatch(Stage::StorageToCache, waited, events);
         for revision in batch.changes.chunk_by(|a, b| version(a) == version(b)) {
             let events = revision
                 .iter()
