@@ -234,6 +234,9 @@ async fn one_profile_is_recorded_at_a_time() {
                 sleep(Duration::from_millis(500)).await;
                 let response = second.get(&format!("{CPU}?seconds=1")).await;
                 if response.status == StatusCode::CONFLICT {
+                    // A heap profile too, although allocations are sampled now: that was taken for sampling since the start.
+                    let heap = second.get(&format!("{HEAP}?seconds=1")).await;
+                    assert_eq!(heap.status, StatusCode::CONFLICT, "{}", heap.text());
                     return response;
                 }
                 assert!(Instant::now() < deadline, "{}", response.text());

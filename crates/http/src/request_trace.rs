@@ -25,11 +25,11 @@ const MONITORING: &str = "system:monitoring";
 
 /// The trace of a request.
 #[derive(Debug)]
-pub(crate) struct RequestTrace {
-    /// `None` if the request belongs to no trace.
-    context: Option<Context>,
-    /// `None` without tracing.
-    span: Option<ServerSpan>,
+pub(crate) enum RequestTrace {
+    /// Without tracing: what the client sent, which is passed on; `None` if the request belongs to no trace.
+    Received(Option<Context>),
+    /// With tracing.
+    Traced(ServerSpan),
 }
 
 impl RequestTrace {
@@ -42,10 +42,7 @@ impl RequestTrace {
     ) -> Self {
         let received = extract(&parts.headers);
         let Some(tracer) = &state.config.tracer else {
-            return Self {
-                context: received,
-                span: None,
-            };
+            return Self::Received(received);
         };
         let request = RequestSpan {
             received,
@@ -53,22 +50,21 @@ impl RequestTrace {
             audit_id,
         };
         let describe = || (span_name(parts, info), attributes(parts, info));
-        let span = tracer.start_request(request, describe);
-        Self {
-            context: Some(span.context().clone()),
-            span: Some(span),
-        }
+        Self::Traced(tracer.start_request(request, describe))
     }
 
     /// Returns the context in which the request is served; `None` if it belongs to no trace.
     pub(crate) fn context(&self) -> Option<Context> {
-        self.context.clone()
+        match self {
+            Self::Received(context) => context.clone(),
+            Self::Traced(span) => Some(span.context().clone()),
+        }
     }
 
     /// Moves the span into the body of `response`: it ends when that has been sent or dropped, as upstream, so the span of a
     /// watch lasts as long as the watch.
     pub(crate) fn with_response(self, response: Response) -> Response {
-        let Some(span) = self.span else {
+        let Self::Traced(span) = self else {
             return response;
         };
         span.set_response(response.status().as_u16());

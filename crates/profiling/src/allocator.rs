@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::os::fd::AsRawFd as _;
+use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -10,8 +11,8 @@ use tikv_jemalloc_ctl::{Access as _, AsName as _, Error};
 
 use crate::heap_sampling::HeapSampling;
 
-/// Returns whether allocations are sampled.
-pub(crate) fn sampling() -> HeapSampling {
+/// Whether allocations are sampled besides the recordings. Read before the first of them.
+static SAMPLING: LazyLock<HeapSampling> = LazyLock::new(|| {
     let read = |name: &str| -> Result<bool, Error> { name.name().read() };
     // The first one is an error if jemalloc was built without profiling.
     match (read("opt.prof\0"), read("prof.active\0")) {
@@ -19,6 +20,11 @@ pub(crate) fn sampling() -> HeapSampling {
         (Ok(true), Ok(false)) => HeapSampling::OnRequest,
         _ => HeapSampling::Unavailable,
     }
+});
+
+/// Returns whether allocations are sampled.
+pub(crate) fn sampling() -> HeapSampling {
+    *SAMPLING
 }
 
 /// Starts to sample allocations, or stops.

@@ -9,8 +9,7 @@ use crate::heap_sampling::HeapSampling;
 #[cfg(all(feature = "jemalloc", target_env = "gnu"))]
 use crate::{allocator, heap_recording::HeapRecording, recording::record};
 
-/// Returns whether the allocator samples allocations. While a heap profile is recorded, it may return
-/// [`HeapSampling::Always`].
+/// Returns whether the allocator samples allocations.
 pub fn heap_sampling() -> HeapSampling {
     #[cfg(all(feature = "jemalloc", target_env = "gnu"))]
     return allocator::sampling();

@@ -15,7 +15,6 @@ const ALLOCATOR_FRAMES_MAX: usize = 12;
 
 /// A recording, which has started to sample allocations, unless that is always done.
 pub(crate) struct HeapRecording {
-    sampling: HeapSampling,
     began: SystemTime,
 }
 
@@ -23,22 +22,21 @@ impl Recording for HeapRecording {
     const PROFILE: &'static str = "heap";
 
     fn start() -> Result<Self, ProfileError> {
-        let sampling = allocator::sampling();
-        match sampling {
+        match allocator::sampling() {
             HeapSampling::Unavailable => return Err(ProfileError::NoHeapProfiles),
             HeapSampling::OnRequest => allocator::set_active(true).map_err(failed)?,
             HeapSampling::Always => {}
         }
         let began = SystemTime::now();
-        Ok(Self { sampling, began })
+        Ok(Self { began })
     }
 
     fn finish(self) -> Result<Vec<u8>, ProfileError> {
         let dump = allocator::dump();
-        let sample_bytes = allocator::sample_bytes().map_err(failed)?;
         let duration = self.began.elapsed().unwrap_or_default();
-        let began = self.began;
-        self.stop()?;
+        // Before anything else can fail.
+        stop()?;
+        let sample_bytes = allocator::sample_bytes().map_err(failed)?;
         let stacks = heap_dump::parse(&dump.map_err(failed)?).map_err(failed)?;
         let mut symbols = Symbols::new();
         let sample = |stack: &SampledStack| Sample {
@@ -51,28 +49,26 @@ impl Recording for HeapRecording {
             values: [("inuse_objects", "count"), ("inuse_space", "bytes")],
             default_value: "inuse_space",
             period: (("space", "bytes"), i64::from(sample_bytes)),
-            began,
+            began: self.began,
             duration,
         };
         encode(&description, &samples, &mut symbols).map_err(failed)
     }
 
     fn abandon(self) {
-        if let Err(error) = self.stop() {
+        if let Err(error) = stop() {
             tracing::warn!(%error, "sampling of allocations did not stop");
         }
     }
 }
 
-impl HeapRecording {
-    /// Stops to sample allocations, unless that is always done.
-    fn stop(self) -> Result<(), ProfileError> {
-        match self.sampling {
-            HeapSampling::Always | HeapSampling::Unavailable => Ok(()),
-            HeapSampling::OnRequest => {
-                let stopped = allocator::set_active(false);
-                stopped.and_then(|()| allocator::reset()).map_err(failed)
-            }
+/// Stops sampling allocations, unless that is always done.
+fn stop() -> Result<(), ProfileError> {
+    match allocator::sampling() {
+        HeapSampling::Always | HeapSampling::Unavailable => Ok(()),
+        HeapSampling::OnRequest => {
+            let stopped = allocator::set_active(false);
+            stopped.and_then(|()| allocator::reset()).map_err(failed)
         }
     }
 }

@@ -71,6 +71,8 @@ pub(crate) async fn record<R: Recording>(
         let started = own.spawn_blocking("profile-start", R::start);
         let recording = started.await.map_err(failed::<R>)??;
         tokio::select! {
+            // The order does not matter: each ends the recording.
+            biased;
             () = sleep(duration) => {}
             () = stopped.cancelled() => {}
             () = abandoned.cancelled() => {}

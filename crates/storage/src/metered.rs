@@ -32,23 +32,20 @@ impl Metered {
         &self.metrics
     }
 
-    /// Awaits and measures a request, in a span of the current trace. A dropped request is not counted.
+    /// Awaits and measures a request, in `span`. A dropped request is not counted.
     async fn measured<T>(
         &self,
         operation: Operation,
-        key: Option<&StorageKey>,
+        span: ChildSpan,
         request: impl Future<Output = Result<T, StorageError>>,
     ) -> Result<T, StorageError> {
-        let span = self.span(operation, key);
         let began = Instant::now();
         let answer = span.run_fallible(request).await;
         self.metrics
             .requested(operation, began.elapsed(), answer.is_err());
         answer
     }
-}
 
-impl Metered {
     /// Starts the span of a request. Its name is upstream's with the name of the back end, such as `Create embedded`.
     fn span(&self, operation: Operation, key: Option<&StorageKey>) -> ChildSpan {
         ChildSpan::start(|| {
@@ -81,14 +78,15 @@ impl StorageLayer for Metered {
         &self,
         key: &StorageKey,
     ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
-        let answer = self.storage.get(key);
-        self.measured(Operation::Get, Some(key), answer).await
+        let span = self.span(Operation::Get, Some(key));
+        self.measured(Operation::Get, span, self.storage.get(key))
+            .await
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
-        let prefix = request.prefix.clone();
-        let answer = self.storage.list(request);
-        self.measured(Operation::List, Some(&prefix), answer).await
+        let span = self.span(Operation::List, Some(&request.prefix));
+        self.measured(Operation::List, span, self.storage.list(request))
+            .await
     }
 
     /// The latency includes the decoding of the values, because the visitor decodes them while the
@@ -110,9 +108,8 @@ impl StorageLayer for Metered {
             Expect::Absent => Operation::Create,
             Expect::At(_) => Operation::Update,
         };
-        let key = put.key.clone();
-        let answer = self.storage.put(put);
-        self.measured(operation, Some(&key), answer).await
+        let span = self.span(operation, Some(&put.key));
+        self.measured(operation, span, self.storage.put(put)).await
     }
 
     async fn delete(
@@ -120,13 +117,15 @@ impl StorageLayer for Metered {
         key: &StorageKey,
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError> {
-        let answer = self.storage.delete(key, expect);
-        self.measured(Operation::Delete, Some(key), answer).await
+        let span = self.span(Operation::Delete, Some(key));
+        self.measured(Operation::Delete, span, self.storage.delete(key, expect))
+            .await
     }
 
     async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
+        let span = self.span(Operation::CurrentRevision, None);
         let answer = self.storage.current_revision();
-        self.measured(Operation::CurrentRevision, None, answer)
+        self.measured(Operation::CurrentRevision, span, answer)
             .await
     }
 

@@ -31,22 +31,13 @@ pub(super) fn check(problems: &mut Problems, configuration: &Value, mutating: bo
 }
 
 fn check_name(problems: &mut Problems, field: &str, name: &str) {
-    let is_label = |label: &str| {
-        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        !label.is_empty()
-            && label.chars().all(inner)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
     if name.is_empty() {
         problems.required(field, "");
     } else if name.split('.').count() < 3 {
         let why = "should be a domain with at least three segments separated by dots";
         problems.invalid(field, name, why);
-    } else if !name.split('.').all(is_label) {
-        let why = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
-                   characters, '-' or '.', and must start and end with an alphanumeric character";
-        problems.invalid(field, name, why);
+    } else if !is_dns_subdomain(name) {
+        problems.invalid(field, name, SUBDOMAIN_RULE);
     }
 }
 

@@ -98,8 +98,8 @@ fn heap_seconds(given: Option<u32>, sampling: HeapSampling) -> Result<u32, HttpE
     match (sampling, given) {
         (HeapSampling::Always, None) => Ok(0),
         (HeapSampling::Always, Some(seconds)) => Err(HttpError::BadRequest(format!(
-            "invalid value {seconds} of query parameter \"seconds\": allocations are sampled since the start of the server \
-             (prof_active:true in _RJEM_MALLOC_CONF), or another heap profile is being recorded: omit it, or try again"
+            "invalid value {seconds} of query parameter \"seconds\": omit it, because the environment variable _RJEM_MALLOC_CONF \
+             contains prof_active:true: a heap profile has all allocations since the start of the server"
         ))),
         (_, given) => Ok(given.unwrap_or(SECONDS_DEFAULT)),
     }
@@ -139,16 +139,19 @@ fn command_line() -> String {
 }
 
 fn index() -> String {
+    let seconds = format!("seconds=1 to {SECONDS_MAX}, default {SECONDS_DEFAULT}");
     let heap = match heap_sampling() {
-        HeapSampling::Unavailable => "(this program cannot record heap profiles)",
+        HeapSampling::Unavailable => "(this program cannot record heap profiles)".to_owned(),
         HeapSampling::OnRequest => {
-            "what was allocated in this time, and not freed; seconds=1 to 3600, default 30"
+            format!("what was allocated in this time, and not freed; {seconds}")
         }
-        HeapSampling::Always => "what was allocated since the start of the server, and not freed",
+        HeapSampling::Always => {
+            "what was allocated since the start of the server, and not freed".to_owned()
+        }
     };
     format!(
         "/debug/pprof/\n\n\
-         profile  where the server spends CPU time; seconds=1 to {SECONDS_MAX}, default {SECONDS_DEFAULT}\n\
+         profile  where the server spends CPU time; {seconds}\n\
          heap     {heap}\n\
          cmdline  the command line of the server, its arguments separated by zero bytes\n\n\
          kubectl get --raw '/debug/pprof/profile?seconds=10' > cpu.pb.gz && go tool pprof -top cpu.pb.gz\n"
