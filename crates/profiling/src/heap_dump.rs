@@ -124,6 +124,6 @@ mod tests {
             bytes,
         };
         assert_eq!(estimate(&stack(63, 63 << 19), 1 << 19)[0], 99);
-        assert_eq!(estimate(&stack(1, 4096), 1 << 19), [128, 526_339]);
+        assert_eq!(estimate(&stack(1, 4096), 1 << 19), [128, 526_338]);
     }
 }
