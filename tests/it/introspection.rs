@@ -230,6 +230,30 @@ async fn a_cache_shows_its_objects_and_history() {
     }
 }
 
+/// A cache shows the protobuf encodings of its own objects, as many as the server has memory for.
+#[tokio::test]
+async fn a_cache_shows_the_encodings_of_its_objects() {
+    for (limit, retained) in [("1Mi", 3), ("0", 0)] {
+        let limit = format!("--encoding-cache-bytes-max={limit}");
+        let server = Server::start(&["--storage=memory", "--controllers=-namespace", &limit]).await;
+        let mut wire = server.plain(Protocol::Http1).await;
+        for count in 1..=3 {
+            create(&mut wire, &format!("m{count}"), 1000).await;
+        }
+        let protobuf = [("accept", "application/vnd.kubernetes.protobuf")];
+        let listed = wire.send(Method::GET, MAPS, &protobuf, "").await;
+        assert_eq!(listed.status, 200);
+        for (resource, expected) in [("configmaps", retained), ("namespaces", 0)] {
+            let cache = wire.get(&format!("{CACHES}/{resource}")).await.json();
+            let encodings = &cache["status"]["encodings"];
+            assert_eq!(encodings["objects"], expected, "{limit}: {cache}");
+            let bytes = encodings["bytes"].as_u64().unwrap();
+            let expected = 1000 * expected..2000 * expected + 1;
+            assert!(expected.contains(&bytes), "{limit}: {cache}");
+        }
+    }
+}
+
 /// Clients cannot write the objects, and read them only with permission.
 #[tokio::test]
 async fn the_objects_are_read_only_and_protected() {

@@ -4,7 +4,7 @@
 //! it. The cache counts the bytes and decides which encodings are dropped: those that were not read since the cache last
 //! came to them (the CLOCK algorithm, an approximation of least recently used).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -19,7 +19,10 @@ pub struct EncodingCache {
     bytes_max: usize,
     /// The present limit, at most the configured one.
     bytes_now: AtomicUsize,
+    /// The memory of all encodings.
     usage: Arc<EncodingUsage>,
+    /// The memory of the encodings of each `apiVersion` and kind that has been encoded.
+    kinds: Mutex<BTreeMap<(String, String), Arc<EncodingUsage>>>,
     /// The objects with an encoding, in the order in which they are examined. Objects that were dropped meanwhile are
     /// skipped, and removed when they are more than half.
     queue: Mutex<VecDeque<Weak<Object>>>,
@@ -43,6 +46,22 @@ pub struct EncodingCacheStats {
     pub evictions: u64,
 }
 
+/// The encodings of one kind in an [`EncodingCache`].
+#[derive(Debug, Clone)]
+pub struct KindEncodings {
+    cache: Arc<EncodingCache>,
+    usage: Arc<EncodingUsage>,
+}
+
+/// The memory of encodings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EncodingsSize {
+    /// How many objects have an encoding.
+    pub objects: usize,
+    /// The bytes of their encodings.
+    pub bytes: usize,
+}
+
 /// Queue entries of dropped objects that are always tolerated.
 const DEAD_ENTRIES: usize = 1024;
 
@@ -53,6 +72,7 @@ impl EncodingCache {
             bytes_max,
             bytes_now: AtomicUsize::new(bytes_max),
             usage: Arc::default(),
+            kinds: Mutex::default(),
             queue: Mutex::new(VecDeque::new()),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -79,33 +99,37 @@ impl EncodingCache {
         }
     }
 
-    /// Returns the encoding of an object, which `encode` makes if the object has none. All callers must encode alike.
-    /// Concurrent callers may each call `encode`.
-    ///
-    /// # Errors
-    /// Returns the error of `encode`; nothing is retained then.
-    pub fn get_or_encode<E>(
-        &self,
-        object: &Arc<Object>,
-        encode: impl FnOnce() -> Result<EncodedObject, E>,
-    ) -> Result<EncodedObject, E> {
-        if let Some(encoding) = object.encoding() {
-            self.hits.fetch_add(1, Ordering::Relaxed);
-            return Ok(encoding);
+    /// Returns the encodings of the objects with this `apiVersion` (`apps/v1`) and kind.
+    pub fn of_kind(self: &Arc<Self>, api_version: &str, kind: &str) -> KindEncodings {
+        let name = (api_version.to_owned(), kind.to_owned());
+        let mut kinds = self.kinds.lock();
+        let usage = kinds
+            .entry(name)
+            .or_insert_with(|| Arc::new(EncodingUsage::of_kind(&self.usage)));
+        KindEncodings {
+            cache: Arc::clone(self),
+            usage: Arc::clone(usage),
         }
-        self.misses.fetch_add(1, Ordering::Relaxed);
-        let encoded = encode()?;
-        self.insert(object, encoded.clone());
-        Ok(encoded)
     }
 
-    fn insert(&self, object: &Arc<Object>, encoded: EncodedObject) {
+    /// Returns the memory of the encodings of a kind.
+    pub fn size_of_kind(&self, api_version: &str, kind: &str) -> EncodingsSize {
+        let name = (api_version.to_owned(), kind.to_owned());
+        let kinds = self.kinds.lock();
+        let usage = kinds.get(&name).map(|usage| EncodingsSize {
+            objects: usage.entries(),
+            bytes: usage.bytes(),
+        });
+        usage.unwrap_or_default()
+    }
+
+    fn insert(&self, object: &Arc<Object>, encoded: EncodedObject, usage: &Arc<EncodingUsage>) {
         let slot = object.encoding_slot();
         slot.remember_len(&encoded);
         if encoded.len() > self.bytes_now.load(Ordering::Relaxed) {
             return;
         }
-        let is_new = slot.set(encoded, &self.usage);
+        let is_new = slot.set(encoded, usage);
         let mut queue = self.queue.lock();
         // An object that another thread encoded at the same time is in the queue already.
         if is_new {
@@ -140,6 +164,29 @@ impl EncodingCache {
     }
 }
 
+impl KindEncodings {
+    /// Returns the encoding of an object of this kind, which `encode` makes if the object has none. All callers must encode
+    /// alike. Concurrent callers may each call `encode`.
+    ///
+    /// # Errors
+    /// Returns the error of `encode`; nothing is retained then.
+    pub fn get_or_encode<E>(
+        &self,
+        object: &Arc<Object>,
+        encode: impl FnOnce() -> Result<EncodedObject, E>,
+    ) -> Result<EncodedObject, E> {
+        let cache = &*self.cache;
+        if let Some(encoding) = object.encoding() {
+            cache.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(encoding);
+        }
+        cache.misses.fetch_add(1, Ordering::Relaxed);
+        let encoded = encode()?;
+        cache.insert(object, encoded.clone(), &self.usage);
+        Ok(encoded)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,7 +209,8 @@ mod tests {
     }
 
     fn read(cache: &Arc<EncodingCache>, object: &Arc<Object>, byte: u8) -> u8 {
-        let read = cache.get_or_encode(object, || Ok::<_, ()>(encoded(byte)));
+        let pods = cache.of_kind("v1", "Pod");
+        let read = pods.get_or_encode(object, || Ok::<_, ()>(encoded(byte)));
         read.unwrap().message()[0]
     }
 
@@ -248,6 +296,30 @@ mod tests {
         let queued = cache.queue.lock().len();
         assert!(queued <= 2 * DEAD_ENTRIES, "{queued}");
         assert_eq!(cache.stats().entries, 0);
+    }
+
+    #[test]
+    fn the_encodings_of_each_kind_are_counted() {
+        let cache = EncodingCache::new(300);
+        let size = |kind: &str| {
+            let size = cache.size_of_kind("v1", kind);
+            (size.objects, size.bytes)
+        };
+        let pods = ["a", "b"].map(object);
+        for pod in &pods {
+            read(&cache, pod, 1);
+        }
+        let nodes = ["c", "d"].map(object);
+        let encode = || Ok::<_, ()>(encoded(1));
+        let encodings = cache.of_kind("v1", "Node");
+        encodings.get_or_encode(&nodes[0], encode).unwrap();
+        assert_eq!((size("Pod"), size("Node")), ((2, 200), (1, 100)));
+        // An encoding that is dropped for that of another kind counts in its own.
+        encodings.get_or_encode(&nodes[1], encode).unwrap();
+        assert_eq!((size("Pod"), size("Node")), ((1, 100), (2, 200)));
+        drop(nodes);
+        assert_eq!((size("Node"), size("Secret")), ((0, 0), (0, 0)));
+        assert_eq!((cache.stats().entries, cache.stats().bytes), (1, 100));
     }
 
     #[test]

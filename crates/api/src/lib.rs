@@ -47,7 +47,7 @@ mod warnings;
 pub use audit::AuditAnnotations;
 pub use columns::{ColumnSet, FieldColumn, FieldRef, UnknownField};
 pub use continue_token::{ContinueToken, InvalidContinueToken};
-pub use encoding_cache::{EncodingCache, EncodingCacheStats};
+pub use encoding_cache::{EncodingCache, EncodingCacheStats, EncodingsSize, KindEncodings};
 pub use event::WatchEvent;
 pub use event_type::EventType;
 pub use field_errors::FieldErrors;

@@ -7,6 +7,7 @@ use super::dependencies::Dependencies;
 use super::table;
 use super::{component_statuses, subresources, webhook_endpoints};
 use watchet_admission::{EnabledPlugins, PluginConfigurations};
+use watchet_api::EncodingCache;
 use watchet_apiextensions::CustomResources;
 use watchet_auth::{AllowAuthenticated, Authorizer};
 use watchet_cacher::CacherConfig;
@@ -20,7 +21,7 @@ use watchet_storage::Storage;
 use watchet_tasks::Tasks;
 
 /// The configuration of a registry.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryConfig {
     /// The limits of the watch caches.
     pub caches: CacherConfig,
@@ -32,6 +33,22 @@ pub struct RegistryConfig {
     pub plugin_configurations: PluginConfigurations,
     /// The encoding in which objects of built-in kinds are stored.
     pub storage_media_type: StorageMediaType,
+    /// The memory for encodings of objects other than JSON, in bytes.
+    pub encoding_cache_bytes: usize,
+}
+
+impl Default for RegistryConfig {
+    fn default() -> Self {
+        Self {
+            caches: CacherConfig::default(),
+            service_ranges: ServiceRanges::default(),
+            plugins: EnabledPlugins::default(),
+            plugin_configurations: PluginConfigurations::default(),
+            storage_media_type: StorageMediaType::default(),
+            // Some 100,000 pods.
+            encoding_cache_bytes: 256 << 20,
+        }
+    }
 }
 
 /// Returns a registry of the built-in and custom resources in `storage`. Caches start on first use, in tasks of
@@ -81,6 +98,7 @@ pub fn new_registry_with_config(
         plugin_configurations: config.plugin_configurations,
         encryption,
         storage_media_type: config.storage_media_type,
+        encodings: EncodingCache::new(config.encoding_cache_bytes),
     };
     let registry = Registry::new(storage, tasks, metrics, parts, authorizer);
     introspection.start(&registry);

@@ -87,6 +87,7 @@ class Caches {
     const watchers = [...this.watchers.values()].filter((watcher) => watcher.spec.resource === spec.resource && watcher.spec.group === spec.group);
     const facts = [
       ['objects', `${count(status.objects)}, ${bytes(status.objectBytes)}`],
+      ['protobuf', `${count(status.encodings?.objects)} encoded, ${bytes(status.encodings?.bytes)}`],
       ['history', `${count(history.events)} events, ${bytes(history.bytes)}`],
       ['oldest', history.events > 0 ? `${history.oldestResourceVersion}, ${duration(secondsSince(history.since))} ago` : '-'],
       ['version', behind(status)],

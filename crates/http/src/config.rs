@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use watchet_api::{EncodingCache, ServerMemory};
+use watchet_api::ServerMemory;
 use watchet_audit::Auditor;
 use watchet_auth::{ConsoleSessions, TokenAuthenticator};
 use watchet_flowcontrol::FlowControl;
@@ -16,9 +16,6 @@ use watchet_telemetry::Tracer;
 use crate::health_check::HealthCheck;
 use crate::log_level::LogLevel;
 use crate::response::response_tracker::ResponseTracker;
-
-/// The default limit of the cache of encoded objects: some 100,000 pods.
-const ENCODING_CACHE_BYTES: usize = 256 << 20;
 
 /// Configuration of the HTTP layer. The defaults are kube-apiserver's.
 #[derive(Debug, Clone)]
@@ -53,8 +50,6 @@ pub struct HttpConfig {
     pub auditor: Option<Arc<Auditor>>,
     /// Starts the spans of requests; `None` without tracing.
     pub tracer: Option<Tracer>,
-    /// Retains protobuf encodings of objects; the metrics read it.
-    pub encoding_cache: Arc<EncodingCache>,
     /// The memory of the server: under pressure, lists and watches get a 429.
     pub memory: Arc<ServerMemory>,
     /// The responses in progress of lists and watches.
@@ -84,7 +79,6 @@ impl HttpConfig {
             metrics,
             auditor: None,
             tracer: None,
-            encoding_cache: EncodingCache::new(ENCODING_CACHE_BYTES),
             memory: Arc::default(),
             responses: Arc::default(),
             log_level: None,

@@ -58,7 +58,7 @@ impl HttpState {
             )),
             protobuf: Arc::new(Schema::new(
                 registry.messages().clone(),
-                config.encoding_cache.clone(),
+                registry.encodings().clone(),
             )),
             registry,
             config,

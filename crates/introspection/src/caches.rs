@@ -10,6 +10,7 @@ use crate::clock::{Clock, rfc3339};
 use crate::resource::{Definition, cell, count, object, resource as live_resource, schema, size};
 use crate::resource::{GROUP, VERSION, text, time as date};
 use crate::storage::{LiveObjects, LiveStorage};
+use watchet_api::EncodingsSize;
 use watchet_cacher::{CacheSize, WatchPhase};
 use watchet_registry::age::{age, time};
 use watchet_registry::table_columns::{AGE, NAME};
@@ -62,6 +63,14 @@ fn status_members() -> Vec<(&'static str, Value, &'static str)> {
             "When the oldest event happened; absent if there are none.",
         ),
     ];
+    let encodings = [
+        (
+            "objects",
+            count(),
+            "The number of objects that have an encoding.",
+        ),
+        ("bytes", count(), "The memory of the encodings in bytes."),
+    ];
     vec![
         (
             "ready",
@@ -74,6 +83,14 @@ fn status_members() -> Vec<(&'static str, Value, &'static str)> {
             "objectBytes",
             count(),
             "The size of the objects' JSON in bytes.",
+        ),
+        (
+            "encodings",
+            object(
+                "The protobuf encodings of objects that the server retains for its clients.",
+                &encodings,
+            ),
+            "The protobuf encodings of objects that the server retains for its clients.",
         ),
         ("resourceVersion", text(), "The version of the state."),
         (
@@ -126,6 +143,11 @@ const COLUMNS: &[TableColumn] = &[
         "Oldest-Version",
         "The oldest version at which a watch can start.",
     ),
+    TableColumn::wide(
+        "Encodings",
+        "The number of objects whose protobuf encoding the server retains.",
+    ),
+    TableColumn::wide("Encodings-Size", "The memory of these encodings."),
     TableColumn::wide("Relists", "How often the cache had to list storage again."),
     TableColumn::wide("Message", "Why the cache is not ready."),
 ];
@@ -149,6 +171,8 @@ fn cells(cache: &Value, now: Timestamp) -> Vec<Value> {
         age(time(&cache["metadata"]["creationTimestamp"]), now).into(),
         size(cache, "/status/history/bytes"),
         cell(cache, "/status/history/oldestResourceVersion"),
+        status["encodings"]["objects"].to_string().into(),
+        size(cache, "/status/encodings/bytes"),
         status["relists"].to_string().into(),
         cell(cache, "/status/message"),
     ]
@@ -167,7 +191,8 @@ impl LiveObjects for Caches {
         let shown = caches.map(|cache| {
             let name = cache.resource.qualified();
             let parked = parked.get(&name).copied().unwrap_or_default();
-            let shown = self.cache(&cache, parked);
+            let encodings = encodings(registry, &cache.resource);
+            let shown = self.cache(&cache, parked, encodings);
             (name, shown)
         });
         shown.collect()
@@ -187,8 +212,16 @@ fn parked_watches(registry: &Registry) -> HashMap<String, usize> {
     parked
 }
 
+/// Returns the memory of the encodings of the objects of a resource.
+fn encodings(registry: &Registry, resource: &Resource) -> EncodingsSize {
+    let api_version = resource.api_version();
+    registry
+        .encodings()
+        .size_of_kind(&api_version, &resource.kind)
+}
+
 impl Caches {
-    fn cache(&self, cache: &StartedCache, parked: usize) -> Value {
+    fn cache(&self, cache: &StartedCache, parked: usize, encodings: EncodingsSize) -> Value {
         let (resource, status) = (&cache.resource, &cache.status);
         let size = status.size.unwrap_or(CacheSize {
             objects: 0,
@@ -214,6 +247,7 @@ impl Caches {
                 "ready": status.readiness.is_ok(),
                 "objects": size.objects,
                 "objectBytes": size.objects_bytes,
+                "encodings": {"objects": encodings.objects, "bytes": encodings.bytes},
                 "resourceVersion": status.at.to_string(),
                 "storageResourceVersion": storage_at.unwrap_or_default(),
                 "watchers": size.watchers,

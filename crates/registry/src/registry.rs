@@ -16,7 +16,7 @@ use super::subresource::Posted;
 use super::target::Target;
 use watchet_admission::client::{ServiceResolver, WebhookClient};
 use watchet_admission::{AdmissionChain, DynamicAdmission, EnabledPlugins, PluginConfigurations};
-use watchet_api::{FieldRef, Object, ObjectKey, ResourceVersion, WriteOptions};
+use watchet_api::{EncodingCache, FieldRef, Object, ObjectKey, ResourceVersion, WriteOptions};
 use watchet_auth::{Authorizer, TokenAuthenticator};
 use watchet_cacher::{CacheSize, Cacher, CacherConfig};
 use watchet_encryption::Encryption;
@@ -86,6 +86,8 @@ pub struct Parts {
     pub encryption: Option<Arc<Encryption>>,
     /// The encoding in which objects of built-in kinds are stored.
     pub storage_media_type: StorageMediaType,
+    /// Retains encodings of the objects in the caches.
+    pub encodings: Arc<EncodingCache>,
 }
 
 /// The resources and the verbs on them. Clones are cheap.
@@ -106,6 +108,7 @@ pub struct Registry {
     pub(crate) types: Arc<Types>,
     /// Their encoding as protobuf.
     messages: Arc<Messages>,
+    encodings: Arc<EncodingCache>,
     /// Calls the webhooks of admission and of conversion.
     pub(crate) webhooks: WebhookClient,
     /// Calls the admission policies and webhooks.
@@ -170,6 +173,7 @@ impl Registry {
                 post_handler: parts.post_handler,
                 types,
                 messages,
+                encodings: parts.encodings,
                 authorizer,
                 open_watches: OpenWatches::new(),
             }
@@ -197,6 +201,11 @@ impl Registry {
     /// Returns the encoding of the built-in kinds as protobuf.
     pub fn messages(&self) -> &Arc<Messages> {
         &self.messages
+    }
+
+    /// Returns the encodings that are retained of the objects in the caches.
+    pub fn encodings(&self) -> &Arc<EncodingCache> {
+        &self.encodings
     }
 
     /// Returns the tasks that the registry runs in.

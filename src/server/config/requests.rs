@@ -1,14 +1,12 @@
-//! `--enable-priority-and-fairness`, `--max-requests-inflight`, `--max-mutating-requests-inflight`, `--max-watches-per-user`,
-//! `--request-timeout` and `--encoding-cache-bytes-max`.
+//! `--enable-priority-and-fairness`, `--max-requests-inflight`, `--max-mutating-requests-inflight`, `--max-watches-per-user`
+//! and `--request-timeout`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::EncodingCache;
 use crate::flowcontrol::FlowControl;
 use crate::http::HttpConfig;
 use crate::metrics::Metrics;
-use crate::server::config::bytes;
 use crate::server::config::flags::Flags;
 use crate::server::config::setting_value::{ConfigError, SettingValue, parsed_duration};
 
@@ -25,8 +23,6 @@ pub(in crate::server) struct RequestLimits {
     pub watches_per_user: Option<usize>,
     /// The time limit of a request that is not a watch.
     pub timeout: Duration,
-    /// The memory for encodings of objects other than JSON, in bytes.
-    pub encoding_cache_bytes: usize,
 }
 
 /// The number of requests in flight that stands for no limit: more than a process can have.
@@ -59,7 +55,6 @@ impl RequestLimits {
             writes: in_flight(&flags.max_mutating_requests_inflight)?,
             watches_per_user: watches_per_user(&flags.max_watches_per_user)?,
             timeout,
-            encoding_cache_bytes: encoding_cache_bytes(&flags.encoding_cache_bytes_max)?,
         })
     }
 
@@ -77,18 +72,10 @@ impl RequestLimits {
             writes_in_flight_max: self.writes,
             watches_per_user_max: self.watches_per_user,
             request_timeout: self.timeout,
-            encoding_cache: EncodingCache::new(self.encoding_cache_bytes),
             write_timeout: config.write_timeout.min(self.timeout),
             ..config
         }
     }
-}
-
-fn encoding_cache_bytes(setting: &SettingValue) -> Result<usize, ConfigError> {
-    bytes::parse(&setting.text).ok_or_else(|| {
-        let setting = setting.clone();
-        setting.error("must be an amount such as 256Mi or 1Gi, or 0")
-    })
 }
 
 fn watches_per_user(setting: &SettingValue) -> Result<Option<usize>, ConfigError> {

@@ -172,7 +172,7 @@ impl Server {
             ..HttpConfig::new(Arc::clone(&self.tokens), self.metrics)
         });
         self.memory.start(
-            &config.encoding_cache,
+            registry.encodings(),
             &config.responses,
             &self.connections,
             &ports,

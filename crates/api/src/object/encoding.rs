@@ -54,11 +54,13 @@ impl EncodedObject {
     }
 }
 
-/// The memory of all encodings of a cache.
+/// The memory of encodings: those of a kind, or those of all kinds.
 #[derive(Debug, Default)]
 pub(crate) struct EncodingUsage {
     bytes: AtomicUsize,
     entries: AtomicUsize,
+    /// What also counts the encodings of a kind: the usage of all kinds.
+    total: Option<Arc<EncodingUsage>>,
 }
 
 /// What an object retains of its encoding. A clone of the object begins without.
@@ -85,6 +87,14 @@ struct CachedEncoding {
 }
 
 impl EncodingUsage {
+    /// Creates the usage of a kind, whose encodings count in `total` too.
+    pub(crate) fn of_kind(total: &Arc<Self>) -> Self {
+        Self {
+            total: Some(Arc::clone(total)),
+            ..Self::default()
+        }
+    }
+
     /// Returns the bytes of all encodings.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
@@ -94,12 +104,27 @@ impl EncodingUsage {
     pub(crate) fn entries(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
     }
+
+    fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        if let Some(total) = &self.total {
+            total.add(bytes);
+        }
+    }
+
+    fn subtract(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.entries.fetch_sub(1, Ordering::Relaxed);
+        if let Some(total) = &self.total {
+            total.subtract(bytes);
+        }
+    }
 }
 
 impl CachedEncoding {
     fn new(object: EncodedObject, usage: &Arc<EncodingUsage>) -> Self {
-        usage.bytes.fetch_add(object.frame.len(), Ordering::Relaxed);
-        usage.entries.fetch_add(1, Ordering::Relaxed);
+        usage.add(object.frame.len());
         Self {
             object,
             is_used: AtomicBool::new(false),
@@ -110,9 +135,7 @@ impl CachedEncoding {
 
 impl Drop for CachedEncoding {
     fn drop(&mut self) {
-        let bytes = self.object.frame.len();
-        self.usage.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.usage.entries.fetch_sub(1, Ordering::Relaxed);
+        self.usage.subtract(self.object.frame.len());
     }
 }
 

@@ -80,6 +80,12 @@ const CACHES: &[Column] = &[
     column("READY", Kind::Flag, &["/status/ready"], "no"),
     column("OBJECTS", Kind::Number, &["/status/objects"], "0"),
     column("SIZE", Kind::Bytes, &["/status/objectBytes"], "0"),
+    column(
+        "ENCODINGS-SIZE",
+        Kind::Bytes,
+        &["/status/encodings/bytes"],
+        "0",
+    ),
     column("WATCHERS", Kind::Number, &["/status/watchers"], "0"),
     column("PARKED", Kind::Number, &["/status/parkedWatchers"], "0"),
     column("RELISTS", Kind::Number, &["/status/relists"], "0"),

@@ -36,7 +36,7 @@ pub(crate) async fn scrape(state: &HttpState, parts: &Parts) -> Result<Response,
         None
     });
     state.config.metrics.storage_size(size);
-    let cache = state.config.encoding_cache.stats();
+    let cache = registry.encodings().stats();
     state.config.metrics.encoding_cache(EncodingCacheSample {
         bytes: cache.bytes as u64,
         objects: cache.entries as u64,

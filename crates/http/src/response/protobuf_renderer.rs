@@ -38,7 +38,7 @@ impl<'a> ProtobufRenderer<'a> {
             let (event_type, json) = (object.event_type(), object.body_slice());
             self.encoder.encode_cached(event_type, json)
         };
-        self.encoder.cache().get_or_encode(object, encode)
+        self.encoder.encodings().get_or_encode(object, encode)
     }
 
     /// Returns the body of a response with one object.

@@ -7,12 +7,12 @@ mod scalars;
 mod tape;
 mod transcode;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde::Deserialize;
 
-use watchet_api::{EncodedObject, EncodingCache, EventType};
+use watchet_api::{EncodedObject, EventType, KindEncodings};
 use watchet_schema::ObjectId;
 
 use crate::error::{EncodeError, Unencodable};
@@ -27,6 +27,8 @@ pub struct Encoder {
     message: ObjectId,
     api_version: String,
     kind: String,
+    /// Looked up when an object is first encoded for the cache.
+    encodings: OnceLock<KindEncodings>,
 }
 
 /// The field numbers of every list message.
@@ -44,6 +46,7 @@ impl Encoder {
             schema: Arc::clone(schema),
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
+            encodings: OnceLock::new(),
         })
     }
 
@@ -57,9 +60,10 @@ impl Encoder {
         Self::of_status(&self.schema)
     }
 
-    /// Returns the cache of encoded objects.
-    pub fn cache(&self) -> &EncodingCache {
-        &self.schema.cache
+    /// Returns the encodings that the server retains of objects of this kind.
+    pub fn encodings(&self) -> &KindEncodings {
+        self.encodings
+            .get_or_init(|| self.schema.cache.of_kind(&self.api_version, &self.kind))
     }
 
     /// Parses `json` for encoding; the result can be measured and written.

@@ -161,6 +161,7 @@ impl Config {
                 plugins: plugins(flags)?,
                 plugin_configurations: PluginConfigurations::default(),
                 storage_media_type: media_type(&flags.storage_media_type)?,
+                encoding_cache_bytes: encoding_cache_bytes(&flags.encoding_cache_bytes_max)?,
             },
             admission_config_file: file(&flags.admission_control_config_file),
             controllers: controllers(flags)?,
@@ -278,6 +279,14 @@ fn watch_cache(flags: &Flags) -> Result<CacherConfig, ConfigError> {
         history_bytes_max,
         consistency_check_period: Some(interval).filter(|interval| !interval.is_zero()),
         ..defaults
+    })
+}
+
+/// Returns the memory for encodings of objects other than JSON, in bytes.
+fn encoding_cache_bytes(setting: &SettingValue) -> Result<usize, ConfigError> {
+    bytes::parse(&setting.text).ok_or_else(|| {
+        let setting = setting.clone();
+        setting.error("must be an amount such as 256Mi or 1Gi, or 0")
     })
 }
 
