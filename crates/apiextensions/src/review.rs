@@ -96,6 +96,21 @@ impl Review {
         Bytes::from(review.to_string())
     }
 
+    /// Returns the identifier of the request.
+    pub(super) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Returns the `apiVersion` of the converted objects.
+    pub(super) fn desired_api_version(&self) -> &str {
+        &self.to
+    }
+
+    /// Returns the number of objects.
+    pub(super) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
     /// Returns the message for a failed call.
     pub(super) fn failed(&self, why: &dyn std::fmt::Display) -> String {
         format!("conversion webhook for {} failed: {why}", self.about())

@@ -24,6 +24,7 @@ use watchet_cacher::StoredTransform;
 use watchet_registry::ConversionError;
 use watchet_schema::KindType;
 use watchet_tasks::Tasks;
+use watchet_telemetry::{ChildSpan, KeyValue, text_attribute};
 
 /// The versions of one state of a definition.
 #[derive(Debug)]
@@ -215,14 +216,27 @@ impl Versions {
         let (Some(webhook), Some((body, review))) = (&self.webhook, &request.review) else {
             return Ok(Bytes::new());
         };
-        let response = match &webhook.config {
-            Ok(config) => {
-                let call = webhook.client.call(config, body.clone(), REVIEW_TIMEOUT);
-                call.await
-            }
-            Err(error) => Err(error.clone()),
+        let call = async {
+            let config = webhook.config.as_ref().map_err(Clone::clone)?;
+            let call = webhook.client.call(config, body.clone(), REVIEW_TIMEOUT);
+            call.await
         };
+        let response = self.webhook_span(review).run_fallible(call).await;
         response.map_err(|error| ConversionError(review.failed(&error)))
+    }
+
+    /// Starts the span of a call with upstream's name and attributes.
+    fn webhook_span(&self, review: &Review) -> ChildSpan {
+        ChildSpan::start(|| {
+            let definition = format!("{}.{}", self.names.plural, self.group);
+            let attributes = vec![
+                text_attribute("custom-resource-definition", definition),
+                text_attribute("desired-api-version", review.desired_api_version()),
+                KeyValue::new("object-count", review.len() as i64),
+                text_attribute("UID", review.uid()),
+            ];
+            ("Call conversion webhook".into(), attributes)
+        })
     }
 
     /// Returns the objects of a request after conversion.

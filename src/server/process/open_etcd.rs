@@ -1,5 +1,6 @@
 //! Connects to the configured etcd, unless this build is without the feature `etcd`.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const START_MAX: Duration = Duration::from_secs(30);
 #[cfg(feature = "etcd")]
 const START_PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns the storage in the etcd of `config`, once it responds.
+/// Returns the storage in the etcd of `config`, once it responds. `known` is the file that retains the latest revision.
 ///
 /// # Errors
 /// [`OpenError::Config`], or [`OpenError::Unreachable`] if it does not respond for half a minute.
@@ -26,9 +27,10 @@ const START_PAUSE: Duration = Duration::from_secs(1);
 pub(super) async fn open(
     config: &EtcdConfig,
     compaction_interval: Duration,
+    known: &Path,
     metrics: &Metrics,
 ) -> Result<Arc<dyn Storage>, OpenError> {
-    Ok(connect(config, compaction_interval, metrics).await?)
+    Ok(connect(config, compaction_interval, Some(known), metrics).await?)
 }
 
 /// As [`open`], with the type of the back end.
@@ -36,6 +38,7 @@ pub(super) async fn open(
 pub(in crate::server) async fn connect(
     config: &EtcdConfig,
     compaction_interval: Duration,
+    known: Option<&Path>,
     metrics: &Metrics,
 ) -> Result<Arc<crate::storage::etcd3::Etcd3>, OpenError> {
     use crate::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
@@ -50,6 +53,7 @@ pub(in crate::server) async fn connect(
         key_file: identity.map(|files| files.key.path.clone()),
         compaction_interval,
         lease_keys: metrics.lease_keys(),
+        known_cluster_file: known.map(Path::to_owned),
         ..Etcd3Config::default()
     };
     let deadline = Instant::now() + START_MAX;
@@ -75,6 +79,7 @@ pub(in crate::server) async fn connect(
 pub(super) async fn open(
     config: &EtcdConfig,
     _compaction_interval: Duration,
+    _known: &Path,
     _metrics: &Metrics,
 ) -> Result<Arc<dyn Storage>, OpenError> {
     let servers = config.servers.join(",");

@@ -25,7 +25,10 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// The directory of the embedded store, in the data directory.
 pub(in crate::server) const STORE_DIRECTORY: &str = "store";
 
-/// The data directory, as the embedded store needs it.
+/// The file with the latest revision of etcd, in the data directory.
+const ETCD_REVISION_FILE: &str = "etcd-revision";
+
+/// The data directory, as storage needs it.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) struct StoreParent<'a> {
     /// The path of the data directory.
@@ -43,7 +46,7 @@ pub(in crate::server) struct History {
     pub(in crate::server) retention: Option<HistoryRetention>,
 }
 
-/// Opens the storage of `config`; `parent` is for the embedded store, `metrics` for leases.
+/// Opens the storage of `config`; `metrics` is for leases.
 ///
 /// # Errors
 /// [`OpenError`]
@@ -71,7 +74,8 @@ pub(in crate::server) async fn open(
             history,
         ))?),
         StorageConfig::Etcd(etcd) => {
-            open_etcd::open(etcd, history.compaction_interval, metrics).await
+            let known = parent.data_dir.join(ETCD_REVISION_FILE);
+            open_etcd::open(etcd, history.compaction_interval, &known, metrics).await
         }
     }
 }

@@ -141,7 +141,7 @@ mod with_etcd {
     }
 
     async fn connect(config: &EtcdConfig) -> Result<Arc<Etcd3>, StoreError> {
-        Ok(open_etcd::connect(config, Duration::ZERO, &Metrics::new()).await?)
+        Ok(open_etcd::connect(config, Duration::ZERO, None, &Metrics::new()).await?)
     }
 
     /// Writes a value to etcd; returns false if it has expired.

@@ -10,7 +10,7 @@ mod schemas;
 mod showing;
 mod typed;
 mod versions;
-mod webhooks;
+pub(crate) mod webhooks;
 mod writes_in_flight;
 
 use http::Method;

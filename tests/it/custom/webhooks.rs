@@ -4,12 +4,12 @@
 use super::*;
 use crate::harness::{Reply, Webhook, WebhookRequest};
 
-pub(super) const NEWER: &str = "/apis/example.com/v2/namespaces/default/foos";
+pub(crate) const NEWER: &str = "/apis/example.com/v2/namespaces/default/foos";
 pub(super) const DEFINITION: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foos.example.com";
 
 /// Returns foos with v1 and v2; `storage` is the storage version, and the webhook of `client_config` converts.
-pub(super) fn converted_foos(storage: &str, client_config: Value) -> Value {
+pub(crate) fn converted_foos(storage: &str, client_config: Value) -> Value {
     let mut definition = foos();
     let integer = json!({"type": "integer"});
     let version = |name: &str, spec: Value| {
@@ -74,11 +74,11 @@ pub(super) fn answer(call: &WebhookRequest) -> Value {
     })
 }
 
-pub(super) async fn converter() -> Webhook {
+pub(crate) async fn converter() -> Webhook {
     Webhook::answering(|call| Reply::json(&answer(call))).await
 }
 
-pub(super) fn sized(version: &str, name: &str, size: i64) -> Value {
+pub(crate) fn sized(version: &str, name: &str, size: i64) -> Value {
     let spec = match version {
         "v1" => json!({"size": size}),
         _ => json!({"dimensions": {"size": size}}),

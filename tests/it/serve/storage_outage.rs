@@ -202,7 +202,7 @@ async fn an_etcd_restored_from_a_copy_is_noticed() {
     etcd.restart().await;
     let restored = until_listed(&mut wire, &["a"]).await;
     let [seen_at, restored_at] = [&seen, &restored].map(|version| version.parse::<u64>().unwrap());
-    println!("the list was at {seen_at} and is at {restored_at}");
+    assert!(seen_at < restored_at, "{seen_at} and then {restored_at}");
     until_ready(&mut wire).await;
     let watch = format!("{CONFIG_MAPS}?watch=true&resourceVersion={seen}&timeoutSeconds=1");
     let watched = wire.get(&watch).await;

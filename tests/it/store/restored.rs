@@ -1,12 +1,15 @@
 //! Tests of servers whose store was replaced by an older copy, or lost.
 
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
 use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::{CONFIG_MAPS, copy_directory, create, list, store_done};
-use crate::harness::{Protocol, Server};
+use crate::harness::{PATIENCE, Protocol, Server, command};
+use crate::storage::etcd::EtcdProcess;
 
 /// Asserts that a watch and a list of the state at `version` get a 410, and that a watch from the present list misses
 /// nothing.
@@ -129,4 +132,82 @@ async fn the_revision_of_a_restored_data_directory_is_bumped_on_request() {
         "{now} after {last}"
     );
     server.stop().await;
+}
+
+/// Starts a server of `etcd` whose data directory is in `directory`.
+async fn start_with(etcd: &EtcdProcess, directory: &Path) -> Server {
+    let servers = format!("--etcd-servers={}", etcd.url());
+    Server::start_in(directory, &["--storage=etcd", &servers]).await
+}
+
+/// etcd gave out the revisions after those of the backup again, and a watch that resumed from one of them missed changes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_was_restored_while_no_server_ran_continues_at_a_later_revision() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut etcd = EtcdProcess::start(&[]).await;
+    let server = start_with(&etcd, directory.path()).await;
+    create(&server, "a").await;
+    server.stop().await;
+    etcd.kill();
+    etcd.back_up();
+    etcd.restart().await;
+    let server = start_with(&etcd, directory.path()).await;
+    assert!(!server.log().contains("restored"), "{}", server.log());
+    let mut last = 0;
+    for name in ["b", "c", "d", "e", "f"] {
+        last = create(&server, name).await;
+    }
+    // The file with the last revision is written once per second.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    server.kill().await;
+
+    etcd.kill();
+    etcd.restore();
+    etcd.restart().await;
+    let advanced = "advanced the revision of the restored etcd";
+    let server = start_with(&etcd, directory.path()).await;
+    let log = server.log();
+    assert_eq!(log.matches("etcd was replaced").count(), 1, "{log}");
+    assert_eq!(log.matches(advanced).count(), 1, "{log}");
+    let (items, _) = list(&server).await;
+    let names: Vec<_> = items.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["a"], "the objects of the backup");
+    assert_expired(&server, last).await;
+    server.stop().await;
+    // Another server, which remembers nothing, ends such watches too, and the next start is an ordinary one.
+    let other = tempfile::tempdir().expect("a temporary directory");
+    let server = start_with(&etcd, other.path()).await;
+    assert!(!server.log().contains(advanced), "{}", server.log());
+    let mut wire = server.plain(Protocol::Http1).await;
+    let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={last}");
+    let watched = wire.get(&path).await;
+    assert!(watched.text().contains("410"), "{}", watched.text());
+    server.stop().await;
+    let server = start_with(&etcd, directory.path()).await;
+    assert_eq!(server.log().matches(advanced).count(), 1);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_was_restored_from_a_much_older_backup_is_refused() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let etcd = EtcdProcess::start(&[]).await;
+    start_with(&etcd, directory.path()).await.stop().await;
+    let file = directory.path().join("data/etcd-revision");
+    let line = fs::read_to_string(&file).expect("a file");
+    let (revision, rest) = line.split_once(' ').expect("a revision");
+    assert!(revision.parse::<u64>().expect("a number") > 1, "{line}");
+    fs::write(&file, format!("5000000 {rest}")).expect("a file");
+    let run = command()
+        .args(["--storage=etcd", "--etcd-servers", &etcd.url()])
+        .arg("--data-dir")
+        .arg(directory.path().join("data"))
+        .output();
+    let output = tokio::time::timeout(PATIENCE, run).await;
+    let output = output.expect("it ends").expect("it starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    for words in ["up to 5000000", "--bump-revision", "etcd-revision"] {
+        assert!(error.contains(words), "{error}");
+    }
 }

@@ -1,11 +1,16 @@
 //! The trace context in requests to other programs: admission webhooks, authorization webhooks, etcd.
 
+use std::time::Duration;
+
+use http::Method;
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use super::collector::{Collector, Exported};
 use super::{MAPS, TRACE, create, flag, named, traceparent};
 use crate::admission::cluster::{Cluster, allow, hook, rule};
-use crate::harness::{Protocol, Reply, Server, Webhook};
+use crate::custom::webhooks::{NEWER, converted_foos, converter, sized};
+use crate::harness::{PATIENCE, Protocol, Reply, Server, Webhook};
 use crate::storage::etcd::EtcdProcess;
 
 /// Returns the span that `traceparent` names, which must be sampled.
@@ -76,6 +81,54 @@ async fn admission_webhooks_continue_the_trace() {
         let start = format!("00-{unsampled}-");
         assert!(call.traceparent.starts_with(&start), "{call:?}");
         assert!(call.traceparent.ends_with("-00"), "{call:?}");
+    }
+}
+
+#[tokio::test]
+async fn conversion_webhooks_continue_the_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let (collector, webhook) = (Collector::start().await, converter().await);
+    let server = Server::start(&[&flag(directory.path(), &collector.endpoint(), 0)]).await;
+    let mut plain = server.plain(Protocol::Http1).await;
+    let definition = converted_foos("v1", webhook.client_config("/convert"));
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let defined = plain.post(definitions, &definition).await;
+    assert_eq!(defined.status, 201, "{}", defined.text());
+    let deadline = Instant::now() + PATIENCE;
+    while plain.get(NEWER).await.status != 200 {
+        assert!(Instant::now() < deadline, "not served");
+        sleep(Duration::from_millis(20)).await;
+    }
+    let before = webhook.calls().len();
+    let (foo, parent) = (sized("v2", "a", 1).to_string(), traceparent(TRACE, true));
+    let headers = [
+        ("content-type", "application/json"),
+        ("traceparent", &*parent),
+    ];
+    let created = plain.send(Method::POST, NEWER, &headers, &foo).await;
+    assert_eq!(created.status, 201, "{}", created.text());
+    server.stop().await;
+
+    let spans = collector.trace(TRACE);
+    let calls = webhook.calls().split_off(before);
+    assert!(!calls.is_empty(), "an object of v2 is converted");
+    for call in calls {
+        let post = sender(&spans, &call.traceparent);
+        assert_eq!(post.name, "HTTP POST");
+        let conversion = spans.iter().find(|span| span.id == post.parent);
+        let conversion = conversion.unwrap_or_else(|| panic!("the parent of {post:#?}"));
+        assert_eq!(conversion.name, "Call conversion webhook");
+        for (key, expect) in [
+            ("custom-resource-definition", "foos.example.com"),
+            ("object-count", "1"),
+            ("UID", call.body["request"]["uid"].as_str().unwrap()),
+            (
+                "desired-api-version",
+                call.body["request"]["desiredAPIVersion"].as_str().unwrap(),
+            ),
+        ] {
+            assert_eq!(conversion.attributes[key], expect, "{key}");
+        }
     }
 }
 

@@ -98,7 +98,7 @@ impl Cluster {
     }
 
     /// Returns what is known about the cluster.
-    pub(super) fn identity(&self) -> &ClusterIdentity {
+    pub(super) fn identity(&self) -> &Arc<ClusterIdentity> {
         &self.identity
     }
 

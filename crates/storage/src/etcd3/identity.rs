@@ -1,9 +1,18 @@
 //! Whether the etcd that responds is the one that responded before, or has been replaced by another one, in
-//! most cases restored from a backup. Its revisions then go back, or continue with other contents.
+//! most cases restored from a backup. Its revisions then go back, or continue with other contents; `restored` prevents that.
 
 use parking_lot::Mutex;
 use watchet_api::ResourceVersion;
 use watchet_metrics::LogInterval;
+
+/// What a server knows of an etcd when its process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct KnownCluster {
+    /// The ID of the cluster; zero if it is unknown.
+    pub(super) cluster: u64,
+    /// The latest revision that clients may have received.
+    pub(super) reached: ResourceVersion,
+}
 
 /// What is known about the cluster.
 #[derive(Debug)]
@@ -26,9 +35,11 @@ impl Default for ClusterIdentity {
 struct State {
     /// The ID of the cluster; zero before the first response.
     cluster: u64,
-    /// The latest revision of a linearizable read or a write.
+    /// The latest revision of a linearizable read, a write or a watch.
     reached: ResourceVersion,
     incarnation: u64,
+    /// The latest revision of the replaced etcd, until [`ClusterIdentity::record_recovery`].
+    lost: Option<ResourceVersion>,
 }
 
 impl ClusterIdentity {
@@ -72,10 +83,38 @@ impl ClusterIdentity {
         is_replaced
     }
 
-    /// Records the revision of a write.
-    pub(super) fn record_write(&self, revision: ResourceVersion) {
+    /// Records the revision of a write, or of a batch of a watch.
+    pub(super) fn record_reached(&self, revision: ResourceVersion) {
         let mut state = self.state.lock();
         state.reached = state.reached.max(revision);
+    }
+
+    /// Sets what an earlier process knew. No response has been recorded yet.
+    pub(super) fn resume(&self, known: KnownCluster) {
+        let mut state = self.state.lock();
+        state.cluster = known.cluster;
+        state.reached = known.reached;
+    }
+
+    /// Returns what a later process must know to notice a replacement.
+    pub(super) fn known(&self) -> KnownCluster {
+        let state = self.state.lock();
+        KnownCluster {
+            cluster: state.cluster,
+            reached: state.reached.max(state.lost.unwrap_or_default()),
+        }
+    }
+
+    /// Returns the latest revision of the etcd that was replaced, if the new one still has to be advanced past it.
+    pub(super) fn lost(&self) -> Option<ResourceVersion> {
+        self.state.lock().lost
+    }
+
+    /// Records that revisions up to `lost` cannot be used again.
+    pub(super) fn record_recovery(&self, lost: ResourceVersion) {
+        let mut state = self.state.lock();
+        // A further replacement during the recovery may have lost more.
+        state.lost = state.lost.filter(|now| *now > lost);
     }
 
     /// Returns the latest revision that was read or written.
@@ -86,6 +125,7 @@ impl ClusterIdentity {
 
 impl State {
     fn replace(&mut self, reached: ResourceVersion) {
+        self.lost = self.lost.max(Some(self.reached));
         self.reached = reached;
         self.incarnation += 1;
     }
@@ -93,7 +133,7 @@ impl State {
 
 /// The message about a replaced cluster.
 const REPLACED: &str = "etcd was replaced by another state, probably restored from a backup: all caches list again, \
-                        and watches from resourceVersions that it does not know end with 410 Expired";
+                        and watches from earlier resourceVersions end with 410 Expired";
 
 #[cfg(test)]
 mod tests {
@@ -114,5 +154,37 @@ mod tests {
         assert!(!identity.record_read(at(0), at(4)));
         assert!(identity.record_cluster_id(8));
         assert_eq!(identity.incarnation(), 2);
+    }
+
+    #[test]
+    fn the_latest_lost_revision_is_known_until_the_recovery() {
+        let at = ResourceVersion::new;
+        let identity = ClusterIdentity::default();
+        let (cluster, reached) = (7, at(10));
+        identity.resume(KnownCluster { cluster, reached });
+        assert_eq!(identity.lost(), None);
+        assert!(identity.record_read(identity.reached(), at(5)));
+        assert_eq!(identity.lost(), Some(at(10)));
+        // A process that starts now has to know it too.
+        assert_eq!(identity.known(), KnownCluster { cluster, reached });
+        // The second of two replacements does not forget what the first one lost.
+        assert!(identity.record_read(identity.reached(), at(3)));
+        assert_eq!(identity.lost(), Some(at(10)));
+        identity.record_recovery(at(9));
+        assert_eq!(identity.lost(), Some(at(10)));
+        identity.record_recovery(at(10));
+        assert_eq!(identity.lost(), None);
+    }
+
+    #[test]
+    fn a_cluster_with_another_id_than_in_an_earlier_process_is_a_replacement() {
+        let identity = ClusterIdentity::default();
+        let reached = ResourceVersion::new(10);
+        identity.resume(KnownCluster {
+            cluster: 7,
+            reached,
+        });
+        assert!(identity.record_cluster_id(8));
+        assert_eq!(identity.lost(), Some(reached));
     }
 }

@@ -54,6 +54,20 @@ impl PageSize {
 
 impl Etcd3 {
     pub(super) async fn list_pages(&self, request: ListRequest) -> Result<ListPage, StorageError> {
+        let identity = self.cluster.identity();
+        let is_linearizable = request.at.is_none_or(ResourceVersion::is_zero);
+        loop {
+            self.recover().await?;
+            let before = identity.reached();
+            let page = self.list_range(&request).await?;
+            // A list that notices a restored etcd has a revision that must not be used.
+            if !is_linearizable || !identity.record_read(before, page.revision) {
+                return Ok(page);
+            }
+        }
+    }
+
+    async fn list_range(&self, request: &ListRequest) -> Result<ListPage, StorageError> {
         let range = self.layout.range(&request.prefix, &request.start);
         let mut items = Vec::new();
         let (revision, remaining) = self

@@ -6,7 +6,8 @@
 //!
 //! `config` validates the endpoints; `dialer` connects to them; `cluster` chooses the member for a call, with timeouts and
 //! retries; `member` detects that a member hangs; `availability` knows whether any responds, and
-//! `identity` whether it is the same etcd as before;
+//! `identity` whether it is the same etcd as before, also as in an earlier process (`known_cluster_file`); `restored`
+//! recovers from a restore of etcd;
 //! `write_retry` sends a write again if its outcome is unknown; `failure` classifies errors; `keys` maps
 //! keys; `traced_channel` adds the trace context to calls; `list`, `watch`, `lease` and `compactor` implement the larger operations.
 //!
@@ -28,9 +29,11 @@ mod export;
 mod failure;
 mod identity;
 mod keys;
+mod known_cluster_file;
 mod lease;
 mod list;
 mod member;
+mod restored;
 mod traced_channel;
 mod version;
 mod watch;
@@ -43,6 +46,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::proto::{PbTxnOpResponse, PbTxnResponse};
 use etcd_client::{ResponseHeader, TxnResponse};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::cluster::{Cluster, RetryPolicy};
@@ -51,7 +55,9 @@ pub use self::config::{ConnectError, Etcd3Config};
 pub use self::dialer::Dialer;
 use self::failure::Failure;
 use self::keys::{Layout, raw_revision, revision};
+use self::known_cluster_file::KnownClusterFile;
 use self::lease::Leases;
+use self::restored::RecoveryError;
 use crate::clock::Clock;
 use crate::revision_times::SAMPLE_PERIOD;
 use crate::{
@@ -59,6 +65,7 @@ use crate::{
     StorageError, StorageWatch,
 };
 use watchet_api::{ResourceVersion, StorageKey};
+use watchet_metrics::LogInterval;
 
 /// Timeout of a read of one key.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,6 +73,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a write, after which its outcome is unknown. With its default election timeout etcd
 /// returns `request timed out` after 7 s; the proposal may still be applied.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The interval at which the last revision is stored for a later process.
+const KNOWN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The etcd back end. See the module documentation.
 #[derive(Debug)]
@@ -76,10 +86,15 @@ pub struct Etcd3 {
     compacted: CompactedRevision,
     compaction_interval: Duration,
     times: Arc<RevisionTimes>,
+    /// Retains the latest revision over the end of the process, if that is configured.
+    known: Option<Mutex<KnownClusterFile>>,
+    /// Held while a restored etcd is recovered.
+    recovery: tokio::sync::Mutex<()>,
 }
 
 impl Etcd3 {
-    /// Validates the configuration and requests every member's version; one response is sufficient.
+    /// Validates the configuration and requests every member's version; one response is sufficient. If etcd was restored
+    /// from a backup since an earlier process, advances its revision first.
     ///
     /// # Errors
     /// Returns [`ConnectError`] with the endpoint or file.
@@ -89,15 +104,54 @@ impl Etcd3 {
         let cluster = Cluster::new(checked.endpoints, &config.dialer)
             .await
             .map_err(|failure| unreachable(vec![failure.into_storage_error().to_string()]))?;
+        let known = config.open_known_cluster_file()?;
+        if let Some(known) = known.as_ref().and_then(KnownClusterFile::known) {
+            cluster.identity().resume(known);
+        }
         cluster.connect().await.map_err(unreachable)?;
-        Ok(Arc::new(Self {
+        let etcd = Self {
             cluster,
             layout: checked.layout,
             leases: Leases::new(config.lease_keys),
             compacted: CompactedRevision::default(),
             compaction_interval: config.compaction_interval,
             times: Arc::default(),
-        }))
+            known: known.map(Mutex::new),
+            recovery: tokio::sync::Mutex::default(),
+        };
+        if etcd.known.is_some() {
+            etcd.compare_with_known().await.map_err(|error| match error {
+                RecoveryError::Storage(error) => unreachable(vec![error.to_string()]),
+                error @ RecoveryError::TooOld { .. } => ConnectError::Restored(error.to_string()),
+            })?;
+        }
+        Ok(Arc::new(etcd))
+    }
+
+    /// Notices and recovers a restore since an earlier process.
+    async fn compare_with_known(&self) -> Result<(), RecoveryError> {
+        self.probe().await.map_err(Failure::into_storage_error)?;
+        self.recover().await
+    }
+
+    /// Stores what is known of the cluster, so that a later process can compare.
+    fn store_known(&self, log: &LogInterval) {
+        let Some(file) = &self.known else { return };
+        let mut file = file.lock();
+        if let Err(error) = file.store(self.cluster.identity().known())
+            && log.next().is_some()
+        {
+            let path = file.path().display();
+            tracing::warn!(%path, %error, "cannot store the last revision of etcd");
+        }
+    }
+
+    /// Stores it at an interval, until cancelled.
+    async fn keep_storing_known(&self, log: &LogInterval) {
+        loop {
+            self.store_known(log);
+            tokio::time::sleep(KNOWN_INTERVAL).await;
+        }
     }
 
     /// Returns the store's revision by a linearizable read of a key that does not exist.
@@ -151,7 +205,7 @@ impl Etcd3 {
     fn outcome(&self, answer: TxnResponse) -> Result<Outcome, StorageError> {
         if answer.succeeded() {
             let at = header_revision(answer.header());
-            self.cluster.identity().record_write(at);
+            self.cluster.identity().record_reached(at);
             return Ok(Outcome::Done(at));
         }
         let found = first_read(answer.0).map(|kv| self.layout.key_value(kv));
@@ -241,6 +295,11 @@ impl Storage for Etcd3 {
     }
 
     async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
+        let probed = self.probe().await.map_err(Failure::into_storage_error)?;
+        if self.cluster.identity().lost().is_none() {
+            return Ok(probed);
+        }
+        self.recover().await?;
         self.probe().await.map_err(Failure::into_storage_error)
     }
 
@@ -256,7 +315,7 @@ impl Storage for Etcd3 {
             // Compacted already, by a previous attempt or another server.
             Ok(_) | Err(Failure::Compacted) => Ok(()),
             Err(Failure::Future) => {
-                let current = self.current_revision().await?;
+                let current = self.probe().await.map_err(Failure::into_storage_error)?;
                 let requested = at;
                 Err(StorageError::Future { requested, current })
             }
@@ -306,14 +365,17 @@ impl Storage for Etcd3 {
                 self.run_compactor(self.compaction_interval).await
             }
         };
-        // Cancellation first; the other three never end and are independent.
+        let log = LogInterval::growing();
+        // Cancellation first; the others never end and are independent.
         tokio::select! {
             biased;
             () = cancel.cancelled() => {}
             () = compaction => {}
             () = self.cluster.keep_probing() => {}
             () = self.sample_revisions() => {}
+            () = self.keep_storing_known(&log) => {}
         }
+        self.store_known(&log);
     }
 }
 

@@ -24,6 +24,7 @@ use super::Etcd3;
 use super::READ_TIMEOUT;
 use super::cluster::RetryPolicy;
 use super::failure::Failure;
+use super::identity::ClusterIdentity;
 use super::keys::{Layout, raw_revision, revision};
 use super::member::Member;
 use super::version::ProgressSupport;
@@ -66,6 +67,7 @@ impl Etcd3 {
         prefix: &StorageKey,
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
+        self.recover().await?;
         let (begin, end) = self.layout.range(prefix, "");
         let options = WatchOptions::new()
             .with_start_revision(raw_revision(after).saturating_add(1))
@@ -100,6 +102,7 @@ impl Etcd3 {
             },
             request: Request::default(),
             progress: progress.clone(),
+            identity: self.cluster.identity().clone(),
             opened,
         };
         Ok(StorageWatch {
@@ -254,6 +257,8 @@ struct Watch {
     batches: Batches,
     progress: ProgressRequester,
     request: Request,
+    /// Learns the revisions, which clients receive.
+    identity: Arc<ClusterIdentity>,
 }
 
 /// The current progress request, if any.
@@ -317,6 +322,7 @@ impl Watch {
                 if answer {
                     self.request.end();
                 }
+                self.identity.record_reached(batch.revision);
                 return Ok(batch);
             }
         }
