@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use watchet::client::{ApiResource, DynamicObject, Kubeconfig, Patch};
 use watchet::client::{ResourceClient, RestClient, RestConfig};
 
-use crate::harness::{PATIENCE, Server, command, signal};
+use crate::harness::{Kubectl, PATIENCE, Server, command, signal};
 
 /// A running `watchet tail`.
 pub(crate) struct Tail {
@@ -359,6 +359,55 @@ async fn custom_and_cluster_wide_resources_are_followed_by_any_of_their_names() 
     for tail in tails {
         tail.interrupt().await;
     }
+    server.stop().await;
+}
+
+/// The tail of a definition that was deleted printed the same line at each attempt.
+#[tokio::test]
+async fn a_deleted_definition_is_reported_once_until_it_returns() {
+    let server = Server::start(&[]).await;
+    let kubectl = Kubectl::newest(&server.kubeconfig());
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "foos.tail.example"},
+        "spec": {
+            "group": "tail.example", "scope": "Cluster",
+            "names": {"plural": "foos", "singular": "foo", "kind": "Foo"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }],
+        },
+    });
+    let define = async || {
+        let definition = definition.to_string();
+        kubectl
+            .run_with(&["create", "-f", "-"], &definition)
+            .await;
+        let established = "--for=condition=Established";
+        kubectl
+            .run(&["wait", established, "crd/foos.tail.example"])
+            .await;
+    };
+    define().await;
+    let mut tail = Tail::synced(&server.kubeconfig(), &["foos.tail.example"]).await;
+    kubectl.run(&["delete", "crd", "foos.tail.example"]).await;
+    let mut lines = vec![tail.until_line("listing again").await];
+    // Several attempts, because the first pauses are short.
+    let attempts = async {
+        while let Some(line) = tail.err.next_line().await.expect("it can be read") {
+            lines.push(line);
+        }
+    };
+    let ended = timeout(std::time::Duration::from_secs(8), attempts).await;
+    assert!(ended.is_err(), "it goes on: {lines:?}");
+    lines.sort_unstable();
+    let before = lines.clone();
+    lines.dedup();
+    assert_eq!(lines, before, "said twice");
+    define().await;
+    tail.until_line("listed again").await;
+    tail.interrupt().await;
     server.stop().await;
 }
 

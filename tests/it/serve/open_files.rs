@@ -4,9 +4,10 @@ use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::net::TcpStream;
+use tokio::time::{Duration, sleep, timeout};
 
-use crate::harness::PATIENCE;
+use crate::harness::{PATIENCE, Protocol, Server};
 
 /// With a soft limit of 256 files, 239 idle connections prevented all other connections.
 #[tokio::test(flavor = "multi_thread")]
@@ -41,4 +42,36 @@ async fn the_soft_limit_of_open_files_is_raised_to_the_hard_limit() {
     };
     assert_eq!(soft, hard);
     assert_ne!(soft, "256");
+}
+
+/// Sets the soft limit of open files of a running server.
+async fn set_soft_limit(server: &Server, files: &str) {
+    let (pid, limit) = (server.pid().to_string(), format!("--nofile={files}:"));
+    let set = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
+    assert!(set.await.expect("prlimit of util-linux").success());
+}
+
+/// There was a line for each attempt to accept a connection: 391 lines.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_free_files_says_so_once_and_recovers() {
+    let server = Server::start(&[]).await;
+    let mut wire = server.plain(Protocol::Http1).await;
+    // Fewer than are open.
+    set_soft_limit(&server, "8").await;
+    let mut waiting = Vec::new();
+    for _ in 0..20 {
+        // The kernel accepts it.
+        let connected = TcpStream::connect(server.insecure()).await;
+        waiting.push(connected.expect("the port is open"));
+    }
+    sleep(Duration::from_secs(3)).await;
+    let log = server.log();
+    assert_eq!(log.matches("cannot accept connections").count(), 1, "{log}");
+    // Open connections go on.
+    assert_eq!(wire.get("/livez").await.status, 200);
+    set_soft_limit(&server, "1024").await;
+    let mut wire = server.plain(Protocol::Http1).await;
+    assert_eq!(wire.get("/livez").await.status, 200);
+    drop(waiting);
+    server.stop().await;
 }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use watchet::tasks::Tasks;
 
-use crate::harness::{PATIENCE, Protocol, Server, Wire};
+use crate::harness::{PATIENCE, Protocol, Scrape, Server, Wire};
 use crate::storage::etcd::EtcdProcess;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -106,6 +106,9 @@ async fn an_outage_of_etcd_is_logged_in_proportion() {
         200,
         "a restart does not help"
     );
+    let metrics = Scrape::parse(&wire.get("/metrics").await.text());
+    let errors = metrics.sum("etcd_request_errors_total", &[]);
+    assert!(errors > 0.0, "the metrics show the outage too");
     etcd.restart().await;
     let returned = Instant::now();
     until_ready(&mut wire).await;
