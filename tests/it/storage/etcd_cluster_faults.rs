@@ -367,11 +367,18 @@ async fn killed_leader_costs_no_request_much_time() {
 }
 
 /// Caches lagged up to 6 s behind after an outage of a minute, and the server was ready only after 8 s to 10 s.
+/// The seconds of an outage; 20 without the variable `WATCHET_TEST_OUTAGE_SECONDS`.
+fn outage() -> Duration {
+    let seconds = std::env::var("WATCHET_TEST_OUTAGE_SECONDS");
+    let seconds = seconds.map(|seconds| seconds.parse().expect("a number of seconds"));
+    Duration::from_secs(seconds.unwrap_or(20))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cache_is_fresh_shortly_after_an_outage() {
     let mut load = Load::start(false).await;
     load.members.iter_mut().for_each(EtcdProcess::kill);
-    sleep(Duration::from_secs(20)).await;
+    sleep(outage()).await;
     assert!(load.cacher.readiness().is_err());
     load.members.iter_mut().for_each(EtcdProcess::launch_again);
     // The members need some time to elect a leader: another client of etcd measures it.
