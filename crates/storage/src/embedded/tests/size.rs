@@ -236,6 +236,7 @@ async fn sizes_after_many_changes() {
         tokio::time::sleep(Duration::from_secs(30)).await;
         println!("30 s later, with a compaction each 5 s: {:.1} MiB", mib());
         assert!(mib() < 32.0);
+        assert!(largest < 1024.0, "more than all updates and their history");
     }
     drop(tasks.token());
 }
