@@ -51,7 +51,7 @@ pub struct HttpConfig {
     pub metrics: Arc<Metrics>,
     /// Records requests in the audit log; `None` if there is none.
     pub auditor: Option<Arc<Auditor>>,
-    /// Starts the spans of requests; `None` without tracing.
+    /// Starts the spans of requests; `None` without `--tracing-config-file`.
     pub tracer: Option<Tracer>,
     /// Retains protobuf encodings of objects; the metrics read it.
     pub encoding_cache: Arc<EncodingCache>,

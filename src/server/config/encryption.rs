@@ -47,7 +47,7 @@ impl EncryptionSettings {
         let configuration = self.file.read()?.parse();
         configuration.map_err(|error| {
             self.file
-                .error(format_args!("is no valid EncryptionConfiguration: {error}"))
+                .error(format_args!("is not a valid EncryptionConfiguration: {error}"))
         })
     }
 }

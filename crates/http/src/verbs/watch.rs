@@ -143,7 +143,7 @@ fn watch_meter(call: &Call, record: Option<&Arc<WatchRecord>>) -> WatchMeter {
         metrics: http.watches(&resource.group, &resource.version, &resource.plural),
         scope: scope_of(call.name.is_some(), call.namespace.is_some()),
         started: Instant::now(),
-        connection: call.parts.extensions.get().cloned(),
+        unsent_events: call.parts.extensions.get().cloned(),
         record: record.cloned(),
         sent: (0, 0),
     }
