@@ -36,7 +36,7 @@ async fn until_written(wire: &mut Wire, count: f64) -> f64 {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, written).await.expect("all events are counted")
+    timeout(PATIENCE, written).await.expect("all are counted")
 }
 
 /// Waits until `count` watches of config maps are live, so that later events are not read from history.
