@@ -91,7 +91,7 @@ async fn respond(
     info: Result<RequestInfo, InvalidPath>,
     audit_id: String,
 ) -> Response {
-    // Those of authentication, if it has recorded any.
+    // Retains the annotations of authentication, if there are any.
     parts.extensions.get_or_insert_default::<AuditAnnotations>();
     let monitored = RequestMonitor::begin(&state, &parts, &info);
     let mut recorded = RequestAudit::begin(&state, &mut parts, &info, &audit_id);

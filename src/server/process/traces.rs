@@ -20,8 +20,9 @@ pub(super) fn read(
         return Ok(None);
     };
     let configuration = file.read()?.parse();
-    let configuration = configuration
-        .map_err(|error| file.error(format_args!("is not a valid TracingConfiguration: {error}")))?;
+    let configuration = configuration.map_err(|error| {
+        file.error(format_args!("is not a valid TracingConfiguration: {error}"))
+    })?;
     Ok(Some(configuration))
 }
 

@@ -44,7 +44,10 @@ async fn check(directory: &Path, file: &Path, expect: &str) {
     assert!(error.contains(expect), "{error}");
     let named = format!("--tracing-config-file {:?}", file.display().to_string());
     assert!(error.contains(&named), "{error}");
-    assert!(!directory.join("data").exists(), "the server created its data directory");
+    assert!(
+        !directory.join("data").exists(),
+        "the server created its data directory"
+    );
 }
 
 #[tokio::test]
