@@ -5,8 +5,9 @@
  * between threads, each of which has an arena: with the default of ten seconds, each arena grows to the size of the
  * largest write.
  *
- * Heap profiles (crates/profiling) can be recorded, but allocations are sampled only meanwhile. With musl, a program with
- * prof:true crashes at its start (tikv/jemallocator#146), so its jemalloc is compiled without profiling. */
+ * prof:true lets crates/profiling record heap profiles; with prof_active:false jemalloc samples allocations only during a
+ * recording. With musl, a program with prof:true crashes at its start (tikv/jemallocator#146), so its jemalloc is compiled
+ * without profiling. */
 #include <features.h>
 
 #ifdef __GLIBC__

@@ -83,7 +83,7 @@ def digest(data):
 
 
 def stripped(binary, directory):
-    """Copies the program without debug information, if binutils is installed. The symbols remain: profiles have them."""
+    """Copies the program without debug information, if binutils is installed. Retains the symbols, which profiles need."""
     copy = directory / "watchet"
     shutil.copyfile(binary, copy)
     for tool in ("strip", "aarch64-linux-gnu-strip", "llvm-strip"):

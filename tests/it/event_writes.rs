@@ -1,5 +1,5 @@
-//! Tests of `watchet_watch_event_write_duration_seconds` with the real program: events are counted once their client's socket took
-//! them, over each protocol, and the time includes that a client does not read.
+//! Tests of `watchet_watch_event_write_duration_seconds` with the real program: an event counts when the socket of its client has
+//! accepted it, over each protocol, and the duration includes the time during which the client does not read.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::harness::{OpenWatch, PATIENCE, Protocol, Scrape, Server, Wire};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WRITES: &str = "watchet_watch_event_write_duration_seconds";
 
-/// Controllers watch too.
-const ALONE: [&str; 2] = ["--storage=memory", "--controllers=-namespace"];
+/// Flags of a server without controllers, which watch config maps too.
+const WITHOUT_CONTROLLERS: [&str; 2] = ["--storage=memory", "--controllers=-namespace"];
 
 async fn create(wire: &mut Wire, name: &str, bytes: usize) {
     let object: Value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
@@ -24,7 +24,7 @@ async fn create(wire: &mut Wire, name: &str, bytes: usize) {
     assert_eq!(created.status, StatusCode::CREATED, "{}", created.text());
 }
 
-/// Waits until `count` events of config maps were written, and returns the sum of their times in seconds.
+/// Waits until `count` events of config maps have been written, and returns the sum of their durations in seconds.
 async fn until_written(wire: &mut Wire, count: f64) -> f64 {
     let labels = ["version=\"v1\"", "resource=\"configmaps\""];
     let written = async {
@@ -53,7 +53,8 @@ async fn until_live(wire: &mut Wire, count: f64) {
     timeout(PATIENCE, live).await.expect("live watches");
 }
 
-/// Opens a watch of the present state over a connection with a small receive buffer, which is not read.
+/// Opens a watch, which begins with the existing objects, over a connection with a small receive buffer. The caller does not read
+/// from it.
 async fn open_unread(server: &Server, headers: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4 << 10).expect("a buffer size");
@@ -67,8 +68,8 @@ const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocke
     Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
 
 #[tokio::test]
-async fn events_count_once_the_socket_took_them() {
-    let server = Server::start(&ALONE).await;
+async fn an_event_counts_when_the_socket_has_accepted_it() {
+    let server = Server::start(&WITHOUT_CONTROLLERS).await;
     let mut watches = Vec::new();
     for protocol in [Protocol::Http1, Protocol::Http2] {
         watches.push(OpenWatch::start(server.plain(protocol).await, &[]).await);
@@ -94,8 +95,8 @@ async fn events_count_once_the_socket_took_them() {
 }
 
 #[tokio::test]
-async fn the_time_includes_that_the_client_does_not_read() {
-    let server = Server::start(&ALONE).await;
+async fn the_duration_includes_the_time_while_the_client_does_not_read() {
+    let server = Server::start(&WITHOUT_CONTROLLERS).await;
     let mut wire = server.plain(Protocol::Http1).await;
     let mut slow = open_unread(&server, "").await;
     until_live(&mut wire, 1.0).await;

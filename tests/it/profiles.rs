@@ -1,4 +1,4 @@
-//! Profiles of the running server at `/debug/pprof/`.
+//! Tests of `/debug/pprof/`: CPU and heap profiles of the running server, who may read them, and when recordings end.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -108,7 +108,7 @@ async fn a_cpu_profile_has_the_functions_of_the_server() {
     for number in 0..20 {
         create_map(&mut wire, &format!("map-{number}"), 20_000).await;
     }
-    // The second one shows that the profiler stops and starts again.
+    // The second recording shows that the profiler can start again after it has stopped.
     for protocol in PROTOCOLS {
         let mut wire = Wire::plain(server.insecure(), protocol).await;
         let path = format!("{CPU}?seconds=3");
@@ -132,13 +132,13 @@ async fn a_cpu_profile_has_the_functions_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_heap_profile_has_what_was_allocated_meanwhile() {
+async fn a_heap_profile_has_the_allocations_during_the_recording() {
     let server = Server::start(&[]).await;
     let mut wire = Wire::plain(server.insecure(), Protocol::Http1).await;
     let mut writer = Wire::plain(server.insecure(), Protocol::Http1).await;
     let path = format!("{HEAP}?seconds=5");
     let write = async {
-        // Not before the recording has begun.
+        // The recording must have begun.
         sleep(Duration::from_secs(1)).await;
         for number in 0..30 {
             create_map(&mut writer, &format!("map-{number}"), 500_000).await;
@@ -154,17 +154,17 @@ async fn a_heap_profile_has_what_was_allocated_meanwhile() {
     let functions = profile.functions();
     let is_known = |name: &&str| name.contains("watchet_");
     assert!(functions.iter().any(is_known), "{functions:?}");
-    // The watch cache has the objects of 15 MB in total; a slow machine has created less of them.
+    // The watch cache retains the objects, 15 MB in total. A slow machine creates fewer of them during the recording.
     assert!(profile.sum(1) > 2_000_000, "{}", profile.sum(1));
 
-    // Nothing of the former recording is in the next one.
+    // The next recording contains no samples of this one.
     let response = wire.get(&format!("{HEAP}?seconds=1")).await;
     let profile = Profile::decode_response(&response);
     assert!(profile.sum(1) < 10_000_000, "{}", profile.sum(1));
 }
 
 #[tokio::test]
-async fn only_users_with_the_right_read_profiles() {
+async fn only_authorized_users_read_profiles() {
     let server = Server::start(&["--authorization-mode=RBAC"]).await;
     let kubectl = Kubectl::new(&server.kubeconfig());
     let index = kubectl.run(&["get", "--raw", "/debug/pprof/"]).await;
@@ -228,13 +228,14 @@ async fn one_profile_is_recorded_at_a_time() {
         let refused = async {
             let deadline = Instant::now() + PATIENCE;
             loop {
-                // The first one may arrive later.
+                // The other recording may not have begun yet.
                 let post = second.send(Method::POST, path, &[], "").await;
                 assert_eq!(post.status, StatusCode::METHOD_NOT_ALLOWED);
                 sleep(Duration::from_millis(500)).await;
                 let response = second.get(&format!("{CPU}?seconds=1")).await;
                 if response.status == StatusCode::CONFLICT {
-                    // A heap profile too, although allocations are sampled now: that was taken for sampling since the start.
+                    // The server refuses a heap profile too: it must not mistake the sampling of this recording for sampling
+                    // since its start.
                     let heap = second.get(&format!("{HEAP}?seconds=1")).await;
                     assert_eq!(heap.status, StatusCode::CONFLICT, "{}", heap.text());
                     return response;
@@ -248,7 +249,7 @@ async fn one_profile_is_recorded_at_a_time() {
         };
         let message = refused.json()["message"].to_string();
         assert!(message.contains(&format!("a {kind} profile")), "{message}");
-        // The end of the connection has ended the recording.
+        // Closing the connection ends the recording.
         let deadline = Instant::now() + PATIENCE;
         loop {
             let response = second.get(&format!("{CPU}?seconds=1")).await;
@@ -261,7 +262,7 @@ async fn one_profile_is_recorded_at_a_time() {
         }
     }
 
-    // The end of the server too.
+    // The shutdown of the server ends the recording too, and the client receives the profile.
     let mut first = Wire::plain(server.insecure(), Protocol::Http1).await;
     let path = format!("{CPU}?seconds=3600");
     let recording = async { first.get(&path).await };

@@ -115,8 +115,8 @@ impl Versions {
             columns: version.columns.clone(),
         };
         let token = self.tasks.token();
-        // In the trace of the request that converts the objects; others may wait for them.
-        let conversion = watchet_telemetry::run_in_current(batch.make(claims));
+        // The span belongs to the trace of the request that starts the conversion. Other requests may wait for the same objects.
+        let conversion = watchet_telemetry::with_current_context(batch.make(claims));
         self.tasks.spawn("conversion", async move {
             // The drop of the claims ends the requests that wait for them.
             token.run_until_cancelled(conversion).await;

@@ -1,5 +1,5 @@
-//! Validation of the `openAPIV3Schema` of a version: that it is structural, and upstream's other rules. `schema`
-//! validates and changes objects by the schema.
+//! Validates the `openAPIV3Schema` of a version: checks that the schema is structural, and upstream's other rules. The module
+//! `schema` validates, defaults and prunes objects by the schema.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use watchet_api::StatusCause;
 use watchet_cel::Program;
 use watchet_registry::Causes;
 
-/// The nesting limit of schemas, which is below that of objects.
+/// The maximum nesting depth of schemas, which is less than that of objects.
 const DEPTH_MAX: usize = 100;
 
-/// The members of OpenAPI that a schema must not have.
+/// The fields of an OpenAPI schema that a structural schema must not have.
 const FORBIDDEN: [&str; 11] = [
     "$ref",
     "definitions",
@@ -28,7 +28,7 @@ const FORBIDDEN: [&str; 11] = [
     "additionalItems",
 ];
 
-/// The members that `allOf` and the other logical parts of a schema must not have.
+/// The fields that the schemas in `allOf`, `anyOf`, `oneOf` and `not` must not have.
 const STRUCTURE: [&str; 11] = [
     "type",
     "title",
@@ -43,7 +43,7 @@ const STRUCTURE: [&str; 11] = [
     "x-kubernetes-map-type",
 ];
 
-/// The position of a value that a schema describes.
+/// The position of a schema: at the root, in a field or map value, or in the items of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -51,28 +51,29 @@ enum Level {
     Item,
 }
 
-/// Adds the problems of the schema of a version at `path`. `compiler` is the compiler of the definition's expressions.
+/// Adds the errors of the schema of a version, which is at `path`, to `causes`. `compiler` compiles the CEL expressions of the
+/// definition.
 pub(super) fn check(schema: &Value, path: &str, compiler: &mut Compiler, causes: &mut Causes) {
     let mut check = Check {
         compiler: Some(compiler),
         causes,
         depth: 0,
     };
-    check.node(schema, path, Level::Root);
+    check.check_schema(schema, path, Level::Root);
 }
 
-/// Adds only the structural problems.
+/// Adds the errors of the structure of a schema to `causes`, without those of patterns, CEL expressions and defaults.
 pub(super) fn check_structure(schema: &Value, path: &str, causes: &mut Causes) {
     let mut check = Check {
         compiler: None,
         causes,
         depth: 0,
     };
-    check.node(schema, path, Level::Root);
+    check.check_schema(schema, path, Level::Root);
 }
 
 struct Check<'a> {
-    /// `None` to check only the structure.
+    /// The compiler of CEL expressions; `None` to check only the structure.
     compiler: Option<&'a mut Compiler>,
     causes: &'a mut Causes,
     depth: usize,
@@ -86,8 +87,8 @@ fn text<'a>(schema: &'a Map<String, Value>, name: &str) -> &'a str {
     schema.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns true if a member is set. Null and empty values count as absent.
-fn says(value: &Value) -> bool {
+/// Returns true if a field with this value counts as set: null, false, empty strings and empty lists do not.
+fn is_set(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
@@ -109,7 +110,7 @@ impl Check<'_> {
         self.causes.push(StatusCause::invalid(path, value, why));
     }
 
-    fn node(&mut self, schema: &Value, path: &str, level: Level) {
+    fn check_schema(&mut self, schema: &Value, path: &str, level: Level) {
         let Some(members) = schema.as_object() else {
             return self.refuse(path, &schema.to_string(), "must be a schema");
         };
@@ -120,17 +121,17 @@ impl Check<'_> {
             return self.forbid(path, "schemas nest too deeply");
         }
         self.depth += 1;
-        self.kind(members, path, level);
-        self.members(members, path);
-        self.values(members, path);
-        self.lists(members, path);
-        self.rules(schema, path, level);
-        self.default(schema, path);
-        self.below(members, path);
+        self.check_type(members, path, level);
+        self.check_forbidden_members(members, path);
+        self.check_pattern(members, path);
+        self.check_list_and_map_types(members, path);
+        self.check_rules(schema, path, level);
+        self.check_default(schema, path);
+        self.check_children(members, path);
         for logical in ["allOf", "anyOf", "oneOf"] {
             let parts = members.get(logical).and_then(Value::as_array);
             for (index, part) in parts.into_iter().flatten().enumerate() {
-                self.logical(
+                self.check_logical(
                     part,
                     &format!("{path}.{logical}[{index}]"),
                     flag(members, "x-kubernetes-int-or-string"),
@@ -138,12 +139,12 @@ impl Check<'_> {
             }
         }
         if let Some(not) = members.get("not") {
-            self.logical(not, &format!("{path}.not"), false);
+            self.check_logical(not, &format!("{path}.not"), false);
         }
         self.depth -= 1;
     }
 
-    fn kind(&mut self, schema: &Map<String, Value>, path: &str, level: Level) {
+    fn check_type(&mut self, schema: &Map<String, Value>, path: &str, level: Level) {
         let kind = text(schema, "type");
         let path = format!("{path}.type");
         let any = flag(schema, "x-kubernetes-int-or-string")
@@ -176,9 +177,9 @@ impl Check<'_> {
         }
     }
 
-    fn members(&mut self, schema: &Map<String, Value>, path: &str) {
+    fn check_forbidden_members(&mut self, schema: &Map<String, Value>, path: &str) {
         for name in FORBIDDEN {
-            if schema.get(name).is_some_and(says) {
+            if schema.get(name).is_some_and(is_set) {
                 self.forbid(
                     &format!("{path}.{name}"),
                     &format!("{name} is not supported"),
@@ -195,7 +196,7 @@ impl Check<'_> {
             Some(Value::Bool(false)) => {
                 self.forbid(&at, "additionalProperties cannot be set to false");
             }
-            Some(value) if says(value) && schema.get("properties").is_some_and(says) => {
+            Some(value) if is_set(value) && schema.get("properties").is_some_and(is_set) => {
                 self.forbid(
                     &at,
                     "additionalProperties and properties are mutual exclusive",
@@ -205,7 +206,7 @@ impl Check<'_> {
         }
     }
 
-    fn values(&mut self, schema: &Map<String, Value>, path: &str) {
+    fn check_pattern(&mut self, schema: &Map<String, Value>, path: &str) {
         let pattern = text(schema, "pattern");
         let Some(compiler) = self.compiler.as_mut().filter(|_| !pattern.is_empty()) else {
             return;
@@ -216,7 +217,7 @@ impl Check<'_> {
         }
     }
 
-    fn lists(&mut self, schema: &Map<String, Value>, path: &str) {
+    fn check_list_and_map_types(&mut self, schema: &Map<String, Value>, path: &str) {
         let kind = text(schema, "type");
         let list_type = text(schema, "x-kubernetes-list-type");
         let at = format!("{path}.x-kubernetes-list-type");
@@ -264,7 +265,7 @@ impl Check<'_> {
         }
     }
 
-    fn rules(&mut self, schema: &Value, path: &str, level: Level) {
+    fn check_rules(&mut self, schema: &Value, path: &str, level: Level) {
         let rules = schema["x-kubernetes-validations"].as_array();
         let Some(rules) = rules.filter(|rules| !rules.is_empty()) else {
             return;
@@ -300,14 +301,14 @@ impl Check<'_> {
             }
             let optional = rule["optionalOldSelf"] == true;
             let at_rule = format!("{at}.rule");
-            if let Some(program) = self.program(&expression, &at_rule) {
+            if let Some(program) = self.compile(&expression, &at_rule) {
                 for why in rule_problems(program.expression(), &of, optional) {
                     self.refuse(&at_rule, &expression, &why);
                 }
             }
             let message = text("messageExpression");
             let at_message = format!("{at}.messageExpression");
-            if let Some(program) = self.program(&message, &at_message) {
+            if let Some(program) = self.compile(&message, &at_message) {
                 for why in unknown_names(program.expression(), &of, optional) {
                     self.refuse(&at_message, &message, &why);
                 }
@@ -315,8 +316,8 @@ impl Check<'_> {
         }
     }
 
-    /// Compiles an expression, and adds its problem if it does not compile.
-    fn program(&mut self, expression: &str, path: &str) -> Option<Arc<Program>> {
+    /// Compiles an expression; adds the error if it does not compile.
+    fn compile(&mut self, expression: &str, path: &str) -> Option<Arc<Program>> {
         if expression.is_empty() {
             return None;
         }
@@ -326,8 +327,8 @@ impl Check<'_> {
             .ok()
     }
 
-    /// Checks that a default is valid and has no unknown members.
-    fn default(&mut self, schema: &Value, path: &str) {
+    /// Checks that the default is valid and has no unknown fields.
+    fn check_default(&mut self, schema: &Value, path: &str) {
         let Some(default) = schema.get("default").filter(|default| !default.is_null()) else {
             return;
         };
@@ -356,16 +357,16 @@ impl Check<'_> {
         }
     }
 
-    fn below(&mut self, schema: &Map<String, Value>, path: &str) {
+    fn check_children(&mut self, schema: &Map<String, Value>, path: &str) {
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, schema) in properties.into_iter().flatten() {
-            self.node(schema, &format!("{path}.properties[{name}]"), Level::Field);
+            self.check_schema(schema, &format!("{path}.properties[{name}]"), Level::Field);
         }
         if let Some(items @ Value::Object(_)) = schema.get("items") {
-            self.node(items, &format!("{path}.items"), Level::Item);
+            self.check_schema(items, &format!("{path}.items"), Level::Item);
         }
         if let Some(values @ Value::Object(_)) = schema.get("additionalProperties") {
-            self.node(
+            self.check_schema(
                 values,
                 &format!("{path}.additionalProperties"),
                 Level::Field,
@@ -373,8 +374,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a schema in `allOf`, `anyOf`, `oneOf` or `not`, which can restrict values but not declare members.
-    fn logical(&mut self, schema: &Value, path: &str, int_or_string: bool) {
+    /// Checks a schema in `allOf`, `anyOf`, `oneOf` or `not`, which can restrict values but not declare fields.
+    fn check_logical(&mut self, schema: &Value, path: &str, int_or_string: bool) {
         let Some(members) = schema.as_object() else {
             return self.refuse(path, &schema.to_string(), "must be a schema");
         };
@@ -386,28 +387,28 @@ impl Check<'_> {
         }
         self.depth += 1;
         for name in STRUCTURE {
-            // The schema may list the two types of int-or-string.
-            let spelled = int_or_string && name == "type";
-            if !spelled && members.get(name).is_some_and(says) {
+            // Below `anyOf` and `allOf` of an int-or-string, `type` names the two types.
+            let is_allowed = int_or_string && name == "type";
+            if !is_allowed && members.get(name).is_some_and(is_set) {
                 self.forbid(&format!("{path}.{name}"), "must be empty to be structural");
             }
         }
-        self.values(members, path);
+        self.check_pattern(members, path);
         let properties = members.get("properties").and_then(Value::as_object);
         for (name, schema) in properties.into_iter().flatten() {
-            self.logical(schema, &format!("{path}.properties[{name}]"), false);
+            self.check_logical(schema, &format!("{path}.properties[{name}]"), false);
         }
         if let Some(items @ Value::Object(_)) = members.get("items") {
-            self.logical(items, &format!("{path}.items"), false);
+            self.check_logical(items, &format!("{path}.items"), false);
         }
         for logical in ["allOf", "anyOf", "oneOf"] {
             let parts = members.get(logical).and_then(Value::as_array);
             for (index, part) in parts.into_iter().flatten().enumerate() {
-                self.logical(part, &format!("{path}.{logical}[{index}]"), int_or_string);
+                self.check_logical(part, &format!("{path}.{logical}[{index}]"), int_or_string);
             }
         }
         if let Some(not) = members.get("not") {
-            self.logical(not, &format!("{path}.not"), false);
+            self.check_logical(not, &format!("{path}.not"), false);
         }
         self.depth -= 1;
     }

@@ -73,7 +73,7 @@ pub struct CacheWatcher {
     interrupts: PollOnWake<Interrupts>,
     /// True after the watch has returned its first items or found none.
     begun: bool,
-    /// The live events since the last [`Self::take_received`].
+    /// The live events that were returned since the last [`Self::take_received`].
     received: Received,
     /// The position, and the phase for a [`WatchMonitor`].
     progress: Arc<WatchProgress>,
@@ -368,9 +368,9 @@ impl CacheWatcher {
         let metrics = &self.context.metrics;
         for batch in &batches {
             let (received, events) = (batch.received, batch.events().len());
-            let waited = now - received.at;
-            metrics.observe_dispatch(Stage::CacheToWatcher, waited, events);
-            metrics.observe_dispatch(Stage::Total, batch.waited + waited, events);
+            let to_watcher = now - received.at;
+            metrics.observe_dispatch(Stage::CacheToWatcher, to_watcher, events);
+            metrics.observe_dispatch(Stage::Total, batch.to_cache + to_watcher, events);
         }
         // History read after joining can overlap with the inbox, by whole revisions.
         let known = self.position();
@@ -395,8 +395,8 @@ impl CacheWatcher {
         items
     }
 
-    /// Returns the live events that were returned since the last call; `None` if there were none. Events of history do not
-    /// count: their changes arrived while the client was away.
+    /// Returns the live events that [`Self::poll_next`] has returned since the last call; `None` if there are none. Excludes
+    /// events of history, whose changes arrived before the watch read them.
     pub fn take_received(&mut self) -> Option<ReceivedEvents> {
         self.received.take()
     }

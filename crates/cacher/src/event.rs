@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use watchet_api::planted_bug::{PlantedBug, is_planted};
 use watchet_api::{EventType, Object, ResourceVersion, SelectionPredicate, WatchEvent};
 
-/// When a change arrived.
+/// The times of a change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventTimes {
-    /// From storage.
+    /// When it arrived from storage.
     pub(super) arrived: Instant,
     /// When the cache applied it.
     pub(super) at: Instant,

@@ -26,10 +26,10 @@ use watchet_metrics::{GaugeGuard, ResourceMetrics};
 pub(super) struct EventBatch {
     events: Vec<Arc<WatchEvent>>,
     bytes: usize,
-    /// When the oldest of the changes arrived.
+    /// The times of the oldest change.
     pub(super) received: EventTimes,
-    /// How long it took to the cache, which each watcher would compute again.
-    pub(super) waited: Duration,
+    /// The time from the arrival of the oldest change until the cache applied it. Computed once for all watchers.
+    pub(super) to_cache: Duration,
 }
 
 impl EventBatch {
@@ -39,7 +39,7 @@ impl EventBatch {
             events,
             bytes,
             received,
-            waited: received.at - received.arrived,
+            to_cache: received.at - received.arrived,
         })
     }
 

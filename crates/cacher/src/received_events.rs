@@ -1,8 +1,8 @@
-//! [`ReceivedEvents`]: how many live events a watch has returned, and since when the oldest was on its way.
+//! [`ReceivedEvents`]: the number of live events that a watch has returned, and the arrival time of the oldest.
 
 use tokio::time::Instant;
 
-/// Live events that a watch has returned.
+/// The live events that a watch has received from its inbox and returned to its caller.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceivedEvents {
     /// When the oldest of their changes arrived from storage.
@@ -11,12 +11,12 @@ pub struct ReceivedEvents {
     pub count: usize,
 }
 
-/// The live events since they were last taken.
+/// Counts the returned live events until [`Received::take`].
 #[derive(Debug, Default)]
 pub(super) struct Received(Option<ReceivedEvents>);
 
 impl Received {
-    /// Adds `count` events, of which the oldest arrived at `arrived`. They are later than those before.
+    /// Adds `count` events. The change of the oldest arrived at `arrived`, which is not before the arrival of earlier events.
     pub(super) fn add(&mut self, arrived: Instant, count: usize) {
         match &mut self.0 {
             Some(received) => received.count += count,
@@ -24,7 +24,7 @@ impl Received {
         }
     }
 
-    /// Returns the events since the last call; `None` if there were none.
+    /// Returns the events since the last call; `None` if there are none.
     pub(super) fn take(&mut self) -> Option<ReceivedEvents> {
         self.0.take()
     }

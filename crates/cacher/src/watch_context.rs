@@ -1,4 +1,4 @@
-//! What a watch begins with: its start, and the parts of the Cacher that it uses.
+//! The arguments of a new `CacheWatcher`: where the watch starts, and the parts of the Cacher that it uses.
 
 use std::sync::Arc;
 use std::time::Duration;

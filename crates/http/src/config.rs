@@ -48,7 +48,7 @@ pub struct HttpConfig {
     pub metrics: Arc<Metrics>,
     /// Records requests in the audit log; `None` if there is none.
     pub auditor: Option<Arc<Auditor>>,
-    /// Starts the spans of requests; `None` without tracing.
+    /// Starts the spans of requests; `None` without `--tracing-config-file`.
     pub tracer: Option<Tracer>,
     /// The memory of the server: under pressure, lists and watches get a 429.
     pub memory: Arc<ServerMemory>,

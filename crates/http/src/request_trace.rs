@@ -1,6 +1,6 @@
-//! The trace of a request: the span of the request with the names and attributes of
-//! [upstream](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/endpoints/filters/traces.go),
-//! and the span of its verb.
+//! `RequestTrace`: the span of a request, with the names and attributes of
+//! [upstream](https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/endpoints/filters/traces.go).
+//! Also starts the span of its verb.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderName, Version};
 use axum::response::Response;
 use watchet_api::{SYSTEM_MASTERS, UserInfo};
 use watchet_telemetry::{
-    ChildSpan, Context, KeyValue, RequestSpan, ServerSpan, extract, text_attribute,
+    ChildSpan, Context, IncomingRequest, KeyValue, ServerSpan, extract, text_attribute,
 };
 
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
@@ -20,20 +20,21 @@ use crate::request_monitor::scope_of;
 use crate::response::guarded_body::GuardedBody;
 use crate::state::HttpState;
 
-/// A group of users who, as those of `system:masters`, decide about the traces of their requests, as upstream.
+/// Besides `system:masters`, the group of users whose requests continue the trace of the client, as upstream.
 const MONITORING: &str = "system:monitoring";
 
 /// The trace of a request.
 #[derive(Debug)]
 pub(crate) enum RequestTrace {
-    /// Without tracing: what the client sent, which is passed on; `None` if the request belongs to no trace.
-    Received(Option<Context>),
-    /// With tracing.
+    /// Without `--tracing-config-file`: the trace context that the server received and propagates; `None` if the request has
+    /// none.
+    Propagated(Option<Context>),
+    /// With `--tracing-config-file`: the span of the request.
     Traced(ServerSpan),
 }
 
 impl RequestTrace {
-    /// Reads the trace of a request that has just arrived from its headers, and starts its span if tracing is configured.
+    /// Extracts the trace context from the headers of a request, and starts the span of the request if tracing is configured.
     pub(crate) fn begin(
         state: &HttpState,
         parts: &Parts,
@@ -42,27 +43,27 @@ impl RequestTrace {
     ) -> Self {
         let received = extract(&parts.headers);
         let Some(tracer) = &state.config.tracer else {
-            return Self::Received(received);
+            return Self::Propagated(received);
         };
-        let request = RequestSpan {
+        let request = IncomingRequest {
             received,
             is_trusted: is_trusted(parts),
             audit_id,
         };
         let describe = || (span_name(parts, info), attributes(parts, info));
-        Self::Traced(tracer.start_request(request, describe))
+        Self::Traced(tracer.start_server_span(request, describe))
     }
 
-    /// Returns the context in which the request is served; `None` if it belongs to no trace.
+    /// Returns the trace context in which the request is served; `None` if there is none.
     pub(crate) fn context(&self) -> Option<Context> {
         match self {
-            Self::Received(context) => context.clone(),
+            Self::Propagated(context) => context.clone(),
             Self::Traced(span) => Some(span.context().clone()),
         }
     }
 
-    /// Moves the span into the body of `response`: it ends when that has been sent or dropped, as upstream, so the span of a
-    /// watch lasts as long as the watch.
+    /// Moves the span into the body of `response`, so that it ends when the body has been sent or dropped, as upstream. The span
+    /// of a watch therefore ends with the watch.
     pub(crate) fn with_response(self, response: Response) -> Response {
         let Self::Traced(span) = self else {
             return response;
@@ -72,7 +73,7 @@ impl RequestTrace {
     }
 }
 
-/// Starts the span of the verb of a request about objects, with upstream's name. Watches have none.
+/// Starts the span of the verb of a resource request, with upstream's name. A watch has no such span.
 pub(crate) fn verb_span(parts: &Parts, request: &ResourceRequest, verb: Verb) -> ChildSpan {
     let name = match verb {
         Verb::Get => "Get",
@@ -104,7 +105,7 @@ pub(crate) fn verb_span(parts: &Parts, request: &ResourceRequest, verb: Verb) ->
     })
 }
 
-/// Returns true if the user decides about the trace. Others cannot make the server export spans.
+/// Returns true if the user may continue the trace of the client, and so decide whether the server exports spans.
 fn is_trusted(parts: &Parts) -> bool {
     let user = parts.extensions.get::<Arc<UserInfo>>();
     user.is_some_and(|user| {
@@ -113,7 +114,7 @@ fn is_trusted(parts: &Parts) -> bool {
     })
 }
 
-/// Returns the method and, for a request about objects, the path with placeholders.
+/// Returns the method and, for a resource request, the route.
 fn span_name(parts: &Parts, info: &Result<RequestInfo, InvalidPath>) -> Cow<'static, str> {
     let method = parts.method.as_str();
     match info {
@@ -122,6 +123,7 @@ fn span_name(parts: &Parts, info: &Result<RequestInfo, InvalidPath>) -> Cow<'sta
     }
 }
 
+/// Returns the path with placeholders for the namespace and the name.
 fn route(request: &ResourceRequest) -> String {
     let mut route = match &*request.group {
         "" => "/api".to_owned(),

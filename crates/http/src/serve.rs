@@ -44,7 +44,7 @@ use watchet_api::{AuditAnnotations, MemoryReservation, UserInfo, Warnings};
 use watchet_flowcontrol::{Classification, Work};
 use watchet_registry::{ApiError, ReadError};
 use watchet_tasks::panic_message;
-use watchet_telemetry::{ChildSpan, run_in, run_in_current};
+use watchet_telemetry::{ChildSpan, with_context, with_current_context};
 
 /// Serves any request.
 pub(crate) async fn serve(State(state): State<Arc<HttpState>>, request: Request) -> Response {
@@ -74,10 +74,10 @@ async fn serve_request(state: Arc<HttpState>, request: Request) -> Response {
     let trace = RequestTrace::begin(&state, &parts, &info, &audit_id);
     let response = match trace.context() {
         None => respond(state, parts, body, info, audit_id).await,
-        // Boxed, so that the future of other requests is not larger.
+        // Boxed, so that a trace does not enlarge the future of the requests without one.
         Some(context) => {
             let response = Box::pin(respond(state, parts, body, info, audit_id));
-            run_in(Some(context), response).await
+            with_context(Some(context), response).await
         }
     };
     trace.with_response(response)
@@ -91,7 +91,7 @@ async fn respond(
     info: Result<RequestInfo, InvalidPath>,
     audit_id: String,
 ) -> Response {
-    // Those of authentication, if it has recorded any.
+    // Retains the annotations of authentication, if there are any.
     parts.extensions.get_or_insert_default::<AuditAnnotations>();
     let monitored = RequestMonitor::begin(&state, &parts, &info);
     let mut recorded = RequestAudit::begin(&state, &mut parts, &info, &audit_id);
@@ -212,7 +212,8 @@ async fn dispatch(
                 return backup::serve(state, parts).await;
             }
             if let Some(name) = profiles::name(&segments) {
-                // Not limited, as upstream: a profile explains why requests wait. One is recorded at a time.
+                // The limits of requests in flight do not apply, as upstream, so that an overloaded server can be profiled. Only
+                // one profile is recorded at a time.
                 return profiles::serve(state, parts, name).await;
             }
             if segments == console_link::PATH {
@@ -379,8 +380,8 @@ where
         None => {
             let processors = &state.body_limits.processors;
             let tasks = &state.config.connections;
-            // The other threads have no context of their own.
-            let response = Box::pin(run_in_current(response));
+            // The task on the other thread does not inherit the trace context.
+            let response = Box::pin(with_current_context(response));
             tasks
                 .run_on_blocking_threads("large-request", processors, response)
                 .await

@@ -188,7 +188,7 @@ impl WatchMetrics {
         self.frame_bytes.observe(bytes as f64);
     }
 
-    /// Observes the time from the arrival of changes until the socket took their events.
+    /// Observes the time from the arrival of changes from storage until the socket accepted their events.
     pub(super) fn written(&self, elapsed: Duration, events: usize) {
         self.write_seconds
             .observe_many(elapsed.as_secs_f64(), events);

@@ -8,14 +8,14 @@ use super::value::Counter;
 pub struct TraceMetrics {
     /// Spans that the collector has accepted.
     pub exported: Counter,
-    /// Spans that were dropped because too many waited for their export.
+    /// Spans that were dropped because the export queue was full.
     pub dropped_queue_full: Counter,
     /// Spans that were dropped because their export failed.
     pub dropped_export_failed: Counter,
 }
 
 impl TraceMetrics {
-    /// Writes all metrics. Those that are zero have no samples, so that they are absent without tracing.
+    /// Writes all metrics. A counter that is zero has no sample, so that a server without tracing has none of these.
     pub(super) fn write(&self, out: &mut Exposition) {
         let help = "Number of trace spans that were dropped, by reason.";
         let mut family = out.family("watchet_trace_spans_dropped_total", Kind::Counter, help);

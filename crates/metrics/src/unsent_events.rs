@@ -1,4 +1,5 @@
-//! [`UnsentEvents`]: measures the time from the arrival of a change until its event was written to the socket of a client.
+//! [`UnsentEvents`]: measures the time from the arrival of a change from storage until its event is written to a client's
+//! socket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use tokio::time::Instant;
 
 use super::WatchMetrics;
 
-/// The watch events of one connection that are not written to its socket yet.
+/// The watch events of one connection that have not been written to its socket yet.
 ///
 /// ```
 /// use tokio::time::Instant;
@@ -24,8 +25,8 @@ use super::WatchMetrics;
 /// ```
 #[derive(Debug, Default)]
 pub struct UnsentEvents {
-    /// Whether there are any: most writes are not of watches.
-    any: AtomicBool,
+    /// True if `by_resource` is not empty. Most writes contain no watch events, and then do not lock `by_resource`.
+    has_events: AtomicBool,
     /// One entry for each resource.
     by_resource: Mutex<Vec<Unsent>>,
 }
@@ -33,13 +34,14 @@ pub struct UnsentEvents {
 #[derive(Debug)]
 struct Unsent {
     metrics: Arc<WatchMetrics>,
-    /// When the oldest change arrived.
+    /// When the oldest change arrived from storage.
     arrived: Instant,
     events: usize,
 }
 
 impl UnsentEvents {
-    /// Adds events whose frames the connection writes next. The oldest of their changes arrived from storage at `arrived`.
+    /// Adds events whose frames the connection writes next. `arrived` is the time at which the oldest of their changes arrived from
+    /// storage.
     pub fn add(&self, metrics: &Arc<WatchMetrics>, arrived: Instant, events: usize) {
         let mut unsent = self.by_resource.lock();
         match unsent
@@ -56,16 +58,16 @@ impl UnsentEvents {
                 events,
             }),
         }
-        self.any.store(true, Ordering::Relaxed);
+        self.has_events.store(true, Ordering::Relaxed);
     }
 
-    /// Observes the events: the socket has taken everything that the connection has written.
+    /// Observes all events in the histograms of their resources. Call it when the socket has accepted all bytes of the connection.
     pub fn written(&self) {
-        if !self.any.load(Ordering::Relaxed) {
+        if !self.has_events.load(Ordering::Relaxed) {
             return;
         }
         let mut unsent = self.by_resource.lock();
-        self.any.store(false, Ordering::Relaxed);
+        self.has_events.store(false, Ordering::Relaxed);
         let now = Instant::now();
         for unsent in unsent.drain(..) {
             let elapsed = now.saturating_duration_since(unsent.arrived);

@@ -1,4 +1,4 @@
-//! jemalloc's sampling of allocations: its state, and its dump.
+//! Controls jemalloc's heap profiling: starts and stops the sampling of allocations, and dumps the samples.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -11,10 +11,10 @@ use tikv_jemalloc_ctl::{Access as _, AsName as _, Error};
 
 use crate::heap_sampling::HeapSampling;
 
-/// Whether allocations are sampled besides the recordings. Read before the first of them.
+/// When jemalloc samples allocations. The value is read before the first recording changes `prof.active`.
 static SAMPLING: LazyLock<HeapSampling> = LazyLock::new(|| {
     let read = |name: &str| -> Result<bool, Error> { name.name().read() };
-    // The first one is an error if jemalloc was built without profiling.
+    // Reading `opt.prof` fails if jemalloc was built without profiling.
     match (read("opt.prof\0"), read("prof.active\0")) {
         (Ok(true), Ok(true)) => HeapSampling::Always,
         (Ok(true), Ok(false)) => HeapSampling::OnRequest,
@@ -22,47 +22,47 @@ static SAMPLING: LazyLock<HeapSampling> = LazyLock::new(|| {
     }
 });
 
-/// Returns whether allocations are sampled.
+/// Returns when jemalloc samples allocations.
 pub(crate) fn sampling() -> HeapSampling {
     *SAMPLING
 }
 
-/// Starts to sample allocations, or stops.
+/// Starts or stops the sampling of allocations.
 pub(crate) fn set_active(is_active: bool) -> Result<(), Error> {
     "prof.active\0".name().write(is_active)
 }
 
-/// Returns the mean distance of sampled bytes, as a power of two.
-fn log2_sample_bytes() -> Result<usize, Error> {
+/// Returns the base-2 logarithm of [`sample_interval`].
+fn log2_sample_interval() -> Result<usize, Error> {
     "prof.lg_sample\0".name().read()
 }
 
-/// Returns the mean distance of sampled bytes.
-pub(crate) fn sample_bytes() -> Result<u32, Error> {
-    Ok(1 << log2_sample_bytes()?.min(31))
+/// Returns the mean number of allocated bytes between two samples.
+pub(crate) fn sample_interval() -> Result<u32, Error> {
+    Ok(1 << log2_sample_interval()?.min(31))
 }
 
-/// Forgets all samples.
+/// Deletes all samples.
 pub(crate) fn reset() -> Result<(), Error> {
-    "prof.reset\0".name().write(log2_sample_bytes()?)
+    "prof.reset\0".name().write(log2_sample_interval()?)
 }
 
-/// Where jemalloc writes dumps: a file in memory, because the server may have no directory that it can write to. jemalloc needs a
-/// path that is valid forever, so there is one file for all dumps.
+/// The file to which jemalloc writes dumps. It is in memory (`memfd_create`), because the server may have no writable directory. All
+/// dumps use the same file, because its path must have the lifetime `'static`.
 struct DumpFile {
     file: File,
-    /// Ends with a zero byte.
+    /// The path, terminated by a zero byte.
     path: &'static str,
 }
 
 static DUMP_FILE: Mutex<Option<DumpFile>> = Mutex::new(None);
 
-/// Returns the samples of the allocations that were not freed, as text.
+/// Returns the samples of the allocations that were not freed, in the text format of jemalloc's dumps.
 pub(crate) fn dump() -> io::Result<String> {
     let mut dump_file = DUMP_FILE.lock();
     let DumpFile { file, path } = match &mut *dump_file {
         Some(dump_file) => dump_file,
-        None => dump_file.insert(create()?),
+        None => dump_file.insert(create_dump_file()?),
     };
     let written = "prof.dump\0".name().write(*path);
     written.map_err(|error| io::Error::other(format!("prof.dump: {error}")))?;
@@ -73,7 +73,7 @@ pub(crate) fn dump() -> io::Result<String> {
     Ok(text)
 }
 
-fn create() -> io::Result<DumpFile> {
+fn create_dump_file() -> io::Result<DumpFile> {
     let file = File::from(memfd_create("heap-profile", MemfdFlags::CLOEXEC)?);
     let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
     Ok(DumpFile {

@@ -1,4 +1,5 @@
-//! Records CPU profiles with the crate `pprof`. The documentation of the crate has the rules for unwinding in its signal handler.
+//! Records CPU profiles with the crate `pprof`. The crate documentation of `watchet-profiling` explains why unwinding in its signal
+//! handler is safe.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,16 +11,16 @@ use crate::error::ProfileError;
 use crate::recording::{Recording, record};
 use crate::symbols::Symbols;
 
-/// The memory that a CPU profile needs at most. `pprof` allocates about half of it with the first profile and retains that.
+/// The maximum memory of a CPU profile in bytes. `pprof` allocates about half of it for the first profile and does not free that.
 pub const CPU_PROFILE_BYTES: usize = 200 << 20;
 
 /// Samples per second of CPU time, as in Go.
 const FREQUENCY: i32 = 100;
 
-/// The libraries in which a thread is not unwound: their paths contain one of these.
-const NOT_UNWOUND: [&str; 4] = ["libgcc_s", "ld-linux", "ld-musl", "vdso"];
+/// Parts of the paths of libraries. The signal handler does not unwind a thread that it interrupts in one of them.
+const BLOCKLIST: [&str; 4] = ["libgcc_s", "ld-linux", "ld-musl", "vdso"];
 
-/// The signal handler of `pprof`. Its stack frames come before those of the interrupted thread.
+/// The symbol of `pprof`'s signal handler, whose stack frames precede those of the interrupted thread.
 const SIGNAL_HANDLER: &[u8] = b"perf_signal_handler";
 
 /// Records where the process spends CPU time for `duration`, or until the tasks are cancelled. Returns a pprof protobuf, compressed
@@ -46,13 +47,13 @@ impl Recording for CpuRecording {
         check_temporary_directory()?;
         let began = SystemTime::now();
         let builder = ProfilerGuardBuilder::default().frequency(FREQUENCY);
-        let guard = builder.blocklist(&NOT_UNWOUND).build().map_err(failed)?;
+        let guard = builder.blocklist(&BLOCKLIST).build().map_err(failed)?;
         Ok(Self { guard, began })
     }
 
     fn finish(self) -> Result<Vec<u8>, ProfileError> {
         let report = self.guard.report().build_unresolved().map_err(failed);
-        // Before the symbols are read: no signal may interrupt that.
+        // Stops the timer, so that no signal interrupts the reading of symbols.
         drop(self.guard);
         let report = report?;
         let period = i64::from(1_000_000_000 / FREQUENCY);
@@ -86,7 +87,7 @@ impl Recording for CpuRecording {
     fn abandon(self) {}
 }
 
-/// Removes the frames of the signal handler, and the one that returns from the signal.
+/// Removes the frames of the signal handler, and the frame that returns from the signal.
 fn remove_signal_handler(addresses: &mut Vec<usize>, symbols: &mut Symbols) {
     let is_handler = |address: &usize| {
         let functions = symbols.functions(*address);
@@ -96,20 +97,21 @@ fn remove_signal_handler(addresses: &mut Vec<usize>, symbols: &mut Symbols) {
     };
     if let Some(at) = addresses.iter().position(is_handler) {
         addresses.drain(..(at + 2).min(addresses.len()));
-        // Where the thread was interrupted. The others are return addresses: symbols are those of the byte before.
+        // This is the address of the interrupted instruction; the others are return addresses. `Symbols` expects return
+        // addresses and looks up the byte before.
         if let Some(interrupted) = addresses.first_mut() {
             *interrupted += 1;
         }
     }
 }
 
-/// Checks that `pprof` can create its file for stacks that do not fit its table. Its own error would last until a restart, and
-/// does not say what failed.
+/// Checks that `pprof` can create a temporary file, which it needs for stacks that do not fit its table. `pprof`'s own error does not
+/// say what failed, and `pprof` would return it until the server is restarted.
 fn check_temporary_directory() -> Result<(), ProfileError> {
     let created = tempfile::NamedTempFile::new();
     created.map(drop).map_err(|error| {
         failed(format_args!(
-            "{error}: the server needs a directory for temporary files: set TMPDIR to one that it can write to"
+            "cannot create a temporary file: {error}: set TMPDIR to a directory that the server can write to"
         ))
     })
 }

@@ -1,4 +1,4 @@
-//! Encodes samples as a pprof profile with the names of functions.
+//! Encodes samples as a pprof profile, with the names of their functions.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -16,18 +16,18 @@ use crate::symbols::{self, Symbols};
 /// The name and the unit of a value.
 type Value = (&'static str, &'static str);
 
-/// What a profile has besides samples.
+/// The properties of a profile other than its samples.
 #[derive(Debug, Clone)]
 pub(crate) struct Description {
-    /// The values of each sample.
+    /// The names and units of the values of each sample.
     pub values: [Value; 2],
-    /// The name of the value that is shown first.
+    /// The name of the value that pprof shows by default.
     pub default_value: &'static str,
-    /// Between two samples there is this much of a value.
+    /// The interval between two samples, for example 10 ms of CPU time.
     pub period: (Value, i64),
     /// When the recording began.
     pub began: SystemTime,
-    /// How long it took.
+    /// The duration of the recording.
     pub duration: Duration,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Description {
 pub(crate) struct Sample {
     /// Return addresses, the innermost first.
     pub addresses: Vec<usize>,
-    /// In the order of [`Description::values`].
+    /// The values, in the order of [`Description::values`].
     pub values: [i64; 2],
     /// The name of the thread.
     pub thread: Option<String>,
@@ -45,7 +45,7 @@ pub(crate) struct Sample {
 /// Returns the profile as a protobuf message, compressed with gzip.
 ///
 /// # Errors
-/// Only those of the compressor.
+/// The compression fails.
 pub(crate) fn encode(
     description: &Description,
     samples: &[Sample],
@@ -60,7 +60,8 @@ pub(crate) fn encode(
 fn profile(description: &Description, samples: &[Sample], symbols: &mut Symbols) -> Profile {
     let mut tables = Tables::new(symbols);
     let program = std::env::current_exe().unwrap_or_default();
-    // Marked as complete, or `go tool pprof` would look for symbols at the addresses of the process.
+    // The flags say that the profile contains all symbols. Otherwise `go tool pprof` would look for them at the addresses of the
+    // process.
     let mapping = Mapping {
         id: MAPPING,
         filename: tables.text(&program.display().to_string()),
@@ -91,7 +92,7 @@ fn nanoseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The ID of the only mapping, the program with its libraries.
+/// The ID of the only mapping, which stands for the program and its libraries.
 const MAPPING: u64 = 1;
 
 /// The tables of a profile to which samples refer.
@@ -102,7 +103,7 @@ struct Tables<'a> {
     locations: Vec<Location>,
     location_ids: HashMap<usize, u64>,
     functions: Vec<Function>,
-    /// The IDs of functions by the texts of their names and files.
+    /// The IDs of functions by the indexes of their names and files.
     function_ids: HashMap<(i64, i64), u64>,
 }
 
@@ -119,7 +120,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Returns the index of `text`.
+    /// Returns the index of `text` in the string table.
     fn text(&mut self, text: &str) -> i64 {
         if let Some(index) = self.text_indexes.get(text) {
             return *index;
@@ -195,7 +196,7 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Returns the ID of the next entry of a table with `length` entries: 0 is no ID.
+/// Returns the ID of the next entry of a table with `length` entries. IDs begin at 1, because 0 stands for no entry.
 fn next_id(length: usize) -> u64 {
     length as u64 + 1
 }

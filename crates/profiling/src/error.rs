@@ -1,6 +1,6 @@
-//! `ProfileError`: why no profile was recorded.
+//! `ProfileError`: the error of a recording.
 
-/// Why no profile was recorded.
+/// The error of a recording that returns no profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// Another profile is being recorded.

@@ -1,4 +1,4 @@
-//! Heap profiles, if the program can record them.
+//! Records heap profiles, or returns an error if the program was built without jemalloc's profiling.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::heap_sampling::HeapSampling;
 #[cfg(all(feature = "jemalloc", target_env = "gnu"))]
 use crate::{allocator, heap_recording::HeapRecording, recording::record};
 
-/// Returns whether the allocator samples allocations.
+/// Returns when the allocator samples allocations.
 pub fn heap_sampling() -> HeapSampling {
     #[cfg(all(feature = "jemalloc", target_env = "gnu"))]
     return allocator::sampling();
@@ -17,9 +17,9 @@ pub fn heap_sampling() -> HeapSampling {
     return HeapSampling::Unavailable;
 }
 
-/// Records what is allocated during `duration`, or until the tasks are cancelled, and not freed. With [`HeapSampling::Always`], the profile
-/// has what was allocated since the start of the process. Returns a pprof protobuf, compressed with gzip. If the returned future is
-/// dropped, the recording stops.
+/// Records the allocations of the next `duration`, or until the tasks are cancelled, that are not freed by then. With
+/// [`HeapSampling::Always`], the profile contains all allocations since the start of the process. Returns a pprof protobuf, compressed
+/// with gzip. If the returned future is dropped, the recording stops.
 ///
 /// # Errors
 /// The program cannot record heap profiles, another profile is being recorded, or the allocator returns an error.

@@ -1,4 +1,4 @@
-//! Reads the text that jemalloc writes for `prof.dump` (format `heap_v2`).
+//! Parses the text that jemalloc writes for `prof.dump` (format `heap_v2`).
 //!
 //! ```text
 //! heap_v2/524288
@@ -17,14 +17,14 @@ pub(crate) struct SampledStack {
     pub addresses: Vec<usize>,
     /// The number of allocations.
     pub objects: u64,
-    /// Their size.
+    /// The sum of their sizes in bytes.
     pub bytes: u64,
 }
 
 /// Parses a dump.
 ///
 /// # Errors
-/// The first line that is not as in `heap_v2`.
+/// The text is not in the format `heap_v2`; the error contains the first invalid line.
 pub(crate) fn parse(text: &str) -> Result<Vec<SampledStack>, String> {
     if !text.starts_with("heap_v2/") {
         let first = text.lines().next().unwrap_or_default();
@@ -67,17 +67,17 @@ fn objects_and_bytes(counts: &str) -> Option<(u64, u64)> {
     Some((objects.trim().parse().ok()?, bytes.parse().ok()?))
 }
 
-/// Estimates the objects and bytes that `stack` stands for, if one byte in `sample_bytes` is sampled: small allocations are sampled
-/// more rarely than large ones.
+/// Estimates the number and the bytes of all allocations of `stack`, sampled or not, with the formula of `jeprof`. `sample_interval` is
+/// the mean number of allocated bytes between two samples, so a small allocation is sampled less often than a large one.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     reason = "it is an estimate"
 )]
-pub(crate) fn estimate(stack: &SampledStack, sample_bytes: u32) -> [i64; 2] {
+pub(crate) fn estimate(stack: &SampledStack, sample_interval: u32) -> [i64; 2] {
     let (objects, bytes) = (stack.objects as f64, stack.bytes as f64);
     let mean = bytes / objects;
-    let probability = 1.0 - (-mean / f64::from(sample_bytes)).exp();
+    let probability = 1.0 - (-mean / f64::from(sample_interval)).exp();
     [(objects / probability) as i64, (bytes / probability) as i64]
 }
 
@@ -115,7 +115,7 @@ mod tests {
         assert!(error.contains("t*: two"), "{error}");
     }
 
-    /// One of 512 KiB is sampled in 63 % of all cases, one of 4 KiB in 0.8 %.
+    /// The probability that an allocation of 512 KiB is sampled is 63 %; for 4 KiB it is 0.8 %.
     #[test]
     fn rarely_sampled_allocations_count_more() {
         let stack = |objects, bytes| SampledStack {

@@ -10,10 +10,10 @@ use crate::heap_sampling::HeapSampling;
 use crate::recording::Recording;
 use crate::symbols::{Function, Symbols};
 
-/// The stack frames of the allocator are among the first ones.
+/// The maximum number of innermost stack frames among which those of the allocator are.
 const ALLOCATOR_FRAMES_MAX: usize = 12;
 
-/// A recording, which has started to sample allocations, unless that is always done.
+/// A heap profile that is being recorded. Allocations are sampled until the recording stops.
 pub(crate) struct HeapRecording {
     began: SystemTime,
 }
@@ -34,21 +34,21 @@ impl Recording for HeapRecording {
     fn finish(self) -> Result<Vec<u8>, ProfileError> {
         let dump = allocator::dump();
         let duration = self.began.elapsed().unwrap_or_default();
-        // Before anything else can fail.
+        // Sampling must stop even if a later step fails.
         stop()?;
-        let sample_bytes = allocator::sample_bytes().map_err(failed)?;
+        let sample_interval = allocator::sample_interval().map_err(failed)?;
         let stacks = heap_dump::parse(&dump.map_err(failed)?).map_err(failed)?;
         let mut symbols = Symbols::new();
         let sample = |stack: &SampledStack| Sample {
             addresses: without_allocator(&stack.addresses, &mut symbols).to_vec(),
-            values: heap_dump::estimate(stack, sample_bytes),
+            values: heap_dump::estimate(stack, sample_interval),
             thread: None,
         };
         let samples: Vec<Sample> = stacks.iter().map(sample).collect();
         let description = Description {
             values: [("inuse_objects", "count"), ("inuse_space", "bytes")],
             default_value: "inuse_space",
-            period: (("space", "bytes"), i64::from(sample_bytes)),
+            period: (("space", "bytes"), i64::from(sample_interval)),
             began: self.began,
             duration,
         };
@@ -57,12 +57,12 @@ impl Recording for HeapRecording {
 
     fn abandon(self) {
         if let Err(error) = stop() {
-            tracing::warn!(%error, "sampling of allocations did not stop");
+            tracing::warn!(%error, "failed to stop the sampling of allocations");
         }
     }
 }
 
-/// Stops sampling allocations, unless that is always done.
+/// Stops the sampling of allocations and deletes the samples, except with [`HeapSampling::Always`].
 fn stop() -> Result<(), ProfileError> {
     match allocator::sampling() {
         HeapSampling::Always | HeapSampling::Unavailable => Ok(()),
@@ -73,19 +73,19 @@ fn stop() -> Result<(), ProfileError> {
     }
 }
 
-/// Returns the stack from the function that allocates.
+/// Returns the stack without the frames of the allocator: it begins with the function that allocates.
 fn without_allocator<'a>(addresses: &'a [usize], symbols: &mut Symbols) -> &'a [usize] {
     let mut is_allocator = |address: &usize| {
         let functions = symbols.functions(*address);
-        functions.iter().any(is_of_allocator)
+        functions.iter().any(is_allocator_function)
     };
     let first = &addresses[..addresses.len().min(ALLOCATOR_FRAMES_MAX)];
     let last = first.iter().rposition(&mut is_allocator);
     last.map_or(addresses, |last| &addresses[last + 1..])
 }
 
-/// Returns true for the functions of jemalloc with external names, and for those with which Rust calls it.
-fn is_of_allocator(function: &Function) -> bool {
+/// Returns true for jemalloc's exported functions and for the functions with which Rust calls the allocator.
+fn is_allocator_function(function: &Function) -> bool {
     let name = &function.name;
     name.starts_with("_rjem_")
         || name.contains("__rust_alloc")

@@ -1,9 +1,9 @@
-//! `HeapSampling`: whether the allocator samples allocations.
+//! `HeapSampling`: when the allocator samples allocations.
 
-/// Whether the allocator samples allocations.
+/// When the allocator samples allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeapSampling {
-    /// It cannot.
+    /// Never: the program was built without jemalloc's profiling, or `_RJEM_MALLOC_CONF` contains `prof:false`.
     Unavailable,
     /// Only while a profile is recorded.
     OnRequest,

@@ -1,5 +1,5 @@
-//! The protobuf messages of pprof's `proto/profile.proto`, with the fields that profiles of this program have. Texts are
-//! indexes into `Profile::string_table`.
+//! The protobuf messages of pprof's [profile.proto](https://github.com/google/pprof/blob/main/proto/profile.proto), with the fields that
+//! this crate writes. Strings are indexes into `Profile::string_table`.
 
 /// A profile.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -24,10 +24,10 @@ pub(crate) struct Profile {
     pub duration_nanos: i64,
     #[prost(message, optional, tag = "11")]
     pub period_type: Option<ValueType>,
-    /// The distance of samples.
+    /// The interval between two samples, in the unit of `period_type`.
     #[prost(int64, tag = "12")]
     pub period: i64,
-    /// The type that is shown first.
+    /// The name of the sample type that pprof shows by default.
     #[prost(int64, tag = "14")]
     pub default_sample_type: i64,
 }

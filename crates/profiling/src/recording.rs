@@ -1,5 +1,5 @@
-//! `Recording`: a profile that is being recorded. There is one at a time in a process, because the timer of the CPU time and
-//! the sampling of allocations belong to the process.
+//! `Recording`: a profile that is being recorded. A process records one profile at a time, because it has only one timer of CPU time
+//! and one sampling of allocations.
 
 use std::time::Duration;
 
@@ -40,18 +40,18 @@ impl Drop for Permit {
     }
 }
 
-/// How to record a kind of profile. The functions block, so they run on threads for blocking work.
+/// A profile that is being recorded. The functions block, so [`record`] runs them on threads for blocking work.
 pub(crate) trait Recording: Sized + Send + 'static {
     /// `CPU` or `heap`.
     const PROFILE: &'static str;
 
-    /// Starts to record.
+    /// Starts the recording.
     fn start() -> Result<Self, ProfileError>;
 
-    /// Stops. Returns the encoded profile.
+    /// Stops the recording. Returns the encoded profile.
     fn finish(self) -> Result<Vec<u8>, ProfileError>;
 
-    /// Stops without a profile.
+    /// Stops the recording and discards its samples.
     fn abandon(self);
 }
 
@@ -64,11 +64,11 @@ pub(crate) async fn record<R: Recording>(
     duration: Duration,
 ) -> Result<Vec<u8>, ProfileError> {
     let permit = Permit::acquire(R::PROFILE)?;
-    let (own, stopped) = (tasks.clone(), tasks.token());
+    let (group, stopped) = (tasks.clone(), tasks.token());
     let abandoned = CancellationToken::new();
     let _guard = abandoned.clone().drop_guard();
     let recorded = tasks.spawn("profile", async move {
-        let started = own.spawn_blocking("profile-start", R::start);
+        let started = group.spawn_blocking("profile-start", R::start);
         let recording = started.await.map_err(failed::<R>)??;
         tokio::select! {
             // The order does not matter: each ends the recording.
@@ -78,7 +78,7 @@ pub(crate) async fn record<R: Recording>(
             () = abandoned.cancelled() => {}
         }
         let finish = move || {
-            // Released at the end, so that no other recording starts before this one has stopped.
+            // Dropped at the end of this closure, so that no other recording starts before this one has stopped.
             let _permit = permit;
             match abandoned.is_cancelled() {
                 true => {
@@ -88,7 +88,7 @@ pub(crate) async fn record<R: Recording>(
                 false => recording.finish(),
             }
         };
-        let finished = own.spawn_blocking("profile-finish", finish);
+        let finished = group.spawn_blocking("profile-finish", finish);
         finished.await.map_err(failed::<R>)?
     });
     recorded.await.map_err(failed::<R>)?

@@ -1,4 +1,4 @@
-//! The functions at addresses of the program, from its symbol table.
+//! `Symbols`: resolves addresses of the program to functions, by its symbol table.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 pub(crate) struct Function {
     /// The name in the symbol table.
     pub symbol: Vec<u8>,
-    /// The path of the function as in the source.
+    /// The demangled path of the function.
     pub name: String,
     /// The source file; empty if the program has no debug information.
     pub file: String,
@@ -15,14 +15,14 @@ pub(crate) struct Function {
     pub line: u32,
 }
 
-/// Reads the functions at addresses, each once. Reading is slow, so only on threads for blocking work.
+/// Resolves addresses to functions, and caches the results. Resolving is slow: call it only on threads for blocking work.
 #[derive(Debug)]
 pub(crate) struct Symbols {
     functions: HashMap<usize, Vec<Function>>,
 }
 
 impl Symbols {
-    /// Creates a reader that has read nothing.
+    /// Creates an empty cache.
     pub(crate) fn new() -> Self {
         Self {
             functions: HashMap::new(),
@@ -34,7 +34,7 @@ impl Symbols {
     pub(crate) fn functions(&mut self, address: usize) -> &[Function] {
         self.functions
             .entry(address)
-            .or_insert_with(|| functions(address))
+            .or_insert_with(|| resolve(address))
     }
 }
 
@@ -45,7 +45,7 @@ impl Drop for Symbols {
     }
 }
 
-fn functions(address: usize) -> Vec<Function> {
+fn resolve(address: usize) -> Vec<Function> {
     let mut found = Vec::new();
     backtrace::resolve(address as *mut _, |symbol| {
         let Some(name) = symbol.name() else { return };

@@ -59,7 +59,7 @@ impl Recording for Recorder {
     }
 }
 
-/// Waits until the recorder records, or no longer.
+/// Waits until the recorder has started (`true`) or stopped (`false`).
 async fn until_recording(is_recording: bool) {
     let changed = async {
         while IS_RECORDING.load(Ordering::SeqCst) != is_recording {
@@ -79,7 +79,7 @@ async fn a_recording_excludes_others_and_ends_when_its_future_is_dropped() {
         recorded = record::<Recorder>(&tasks, HOUR) => panic!("{recorded:?}"),
         () = until_recording(true) => {}
     }
-    // The recording ends in a task of its own.
+    // The recording ends in another task, after its future is dropped.
     until_recording(false).await;
     assert!(WAS_ABANDONED.load(Ordering::SeqCst));
 

@@ -21,7 +21,7 @@ use watchet_cacher::{
 use watchet_encryption::{EncryptedStorage, Encryption};
 use watchet_metrics::Metrics;
 use watchet_protobuf::{Messages, StorageMediaType, TranscodingStorage};
-use watchet_storage::{Metered, Storage};
+use watchet_storage::{MeteredStorage, Storage};
 use watchet_tasks::Tasks;
 
 /// The table of the served resources, and their caches by storage prefix. Resources with the same prefix share a cache.
@@ -39,7 +39,7 @@ pub(crate) struct Caches {
     table: ArcSwap<Table>,
     started: ArcSwap<HashMap<String, Arc<Started>>>,
     /// The storage, with metrics for the resource of each prefix.
-    stores: ArcSwap<HashMap<String, Arc<Metered>>>,
+    stores: ArcSwap<HashMap<String, Arc<MeteredStorage>>>,
     /// Locked while one of the maps is replaced.
     changing: Mutex<()>,
 }
@@ -247,7 +247,7 @@ impl Caches {
     }
 
     /// Returns the storage, with the encryption, the encoding and the metrics of `resource`.
-    pub(crate) fn store(&self, resource: &Resource) -> Arc<Metered> {
+    pub(crate) fn store(&self, resource: &Resource) -> Arc<MeteredStorage> {
         if let Some(store) = self.stores.load().get(&resource.storage_prefix) {
             return store.clone();
         }
@@ -259,7 +259,7 @@ impl Caches {
         let served = table.owner(&resource.storage_prefix);
         let owner = served.map_or(resource, |owner| owner);
         let metrics = self.metrics.resource(&owner.group, &owner.plural);
-        let metered = |storage| Metered::new(storage, metrics);
+        let metered = |storage| MeteredStorage::new(storage, metrics);
         if let Some(own) = owner.strategy.own_storage() {
             return self.add_store(resource, metered(own));
         }
@@ -280,7 +280,7 @@ impl Caches {
     }
 
     /// Stores and returns the storage of `resource`. The caller holds the lock `changing`.
-    fn add_store(&self, resource: &Resource, store: Arc<Metered>) -> Arc<Metered> {
+    fn add_store(&self, resource: &Resource, store: Arc<MeteredStorage>) -> Arc<MeteredStorage> {
         replace(&self.stores, |stores| {
             stores.insert(resource.storage_prefix.clone(), store.clone());
         });

@@ -324,7 +324,7 @@ impl Registry {
             drop(in_progress);
             outcome
         };
-        let write = watchet_telemetry::run_in_current(write);
+        let write = watchet_telemetry::with_current_context(write);
         let writing = self.tasks.spawn("custom-resource-write", write);
         // The task panicked, which the group reports, or the runtime has shut down.
         Ok(writing.await.map_err(|_| ReadError::Stopped)??)

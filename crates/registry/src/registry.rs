@@ -23,7 +23,7 @@ use watchet_encryption::Encryption;
 use watchet_metrics::Metrics;
 use watchet_protobuf::{Messages, StorageMediaType, TranscodingStorage};
 use watchet_schema::{KindType, Types};
-use watchet_storage::{BackupStream, Metered, RevisionTimes, Storage, StorageError};
+use watchet_storage::{BackupStream, MeteredStorage, RevisionTimes, Storage, StorageError};
 use watchet_tasks::Tasks;
 
 /// Adds resources to the table of a registry while it runs, and removes them.
@@ -324,7 +324,7 @@ impl Registry {
         self.caches.cache(resource)
     }
 
-    pub(crate) fn store(&self, resource: &Resource) -> Arc<Metered> {
+    pub(crate) fn store(&self, resource: &Resource) -> Arc<MeteredStorage> {
         self.caches.store(resource)
     }
 

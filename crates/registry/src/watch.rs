@@ -73,7 +73,7 @@ impl Watch {
         self.watcher.monitor()
     }
 
-    /// Returns the live events that were returned since the last call; `None` if there were none.
+    /// Returns the live events that [`Self::poll_next`] has returned since the last call; `None` if there are none.
     pub fn take_received(&mut self) -> Option<ReceivedEvents> {
         self.watcher.take_received()
     }

@@ -69,7 +69,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use layer::StorageLayer;
-pub use metered::Metered;
+pub use metered::MeteredStorage;
 pub use revision_times::{RevisionSample, RevisionTimes};
 pub use unreadable_value::{encryption_prefix, undecodable_value, unreadable_reason};
 pub use visit::{ListVisitor, VisitedValue};

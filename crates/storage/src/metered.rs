@@ -1,4 +1,4 @@
-//! `Metered`: a storage that counts, times and traces the requests of one resource, over any back end.
+//! `MeteredStorage`: counts, times and traces the storage requests of one resource, over any back end.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use watchet_api::{ResourceVersion, StorageKey};
 use watchet_metrics::{Operation, ResourceMetrics};
 use watchet_telemetry::{ChildSpan, text_attribute};
 
-/// A storage with the metrics of one resource. Its watches are not measured: the receiver counts their events, because
-/// history is also read by other watches.
+/// A storage that records metrics and spans of the requests of one resource. It does not count the events of watches: the
+/// cache of the resource counts those that it receives.
 #[derive(Debug)]
-pub struct Metered {
+pub struct MeteredStorage {
     storage: Arc<dyn Storage>,
     metrics: Arc<ResourceMetrics>,
 }
 
-impl Metered {
-    /// Wraps `storage`; counts requests in `metrics`.
+impl MeteredStorage {
+    /// Wraps `storage`. Records its requests in `metrics`.
     pub fn new(storage: Arc<dyn Storage>, metrics: Arc<ResourceMetrics>) -> Arc<Self> {
         Arc::new(Self { storage, metrics })
     }
@@ -32,21 +32,21 @@ impl Metered {
         &self.metrics
     }
 
-    /// Awaits and measures a request, in `span`. A dropped request is not counted.
-    async fn measured<T>(
+    /// Awaits a request in `span`; counts and times it. If the returned future is dropped, does not count the request.
+    async fn measure<T>(
         &self,
         operation: Operation,
         span: ChildSpan,
         request: impl Future<Output = Result<T, StorageError>>,
     ) -> Result<T, StorageError> {
         let began = Instant::now();
-        let answer = span.run_fallible(request).await;
+        let result = span.run_fallible(request).await;
         self.metrics
-            .requested(operation, began.elapsed(), answer.is_err());
-        answer
+            .requested(operation, began.elapsed(), result.is_err());
+        result
     }
 
-    /// Starts the span of a request. Its name is upstream's with the name of the back end, such as `Create embedded`.
+    /// Starts the span of a request. Its name is upstream's, followed by the name of the back end: `Create embedded`.
     fn span(&self, operation: Operation, key: Option<&StorageKey>) -> ChildSpan {
         ChildSpan::start(|| {
             let operation = match operation {
@@ -69,7 +69,7 @@ impl Metered {
 }
 
 #[async_trait]
-impl StorageLayer for Metered {
+impl StorageLayer for MeteredStorage {
     fn inner(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
@@ -79,28 +79,28 @@ impl StorageLayer for Metered {
         key: &StorageKey,
     ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
         let span = self.span(Operation::Get, Some(key));
-        self.measured(Operation::Get, span, self.storage.get(key))
+        self.measure(Operation::Get, span, self.storage.get(key))
             .await
     }
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
         let span = self.span(Operation::List, Some(&request.prefix));
-        self.measured(Operation::List, span, self.storage.list(request))
+        self.measure(Operation::List, span, self.storage.list(request))
             .await
     }
 
     /// The latency includes the decoding of the values, because the visitor decodes them while the
-    /// storage reads the next ones. A list is measured without it.
+    /// storage reads the next ones. The latency of `list` does not include decoding.
     async fn visit(
         &self,
         prefix: &StorageKey,
         visitor: Arc<dyn ListVisitor>,
     ) -> Option<Result<ResourceVersion, StorageError>> {
         let began = Instant::now();
-        let answer = self.storage.visit(prefix, visitor).await?;
+        let result = self.storage.visit(prefix, visitor).await?;
         self.metrics
-            .requested(Operation::List, began.elapsed(), answer.is_err());
-        Some(answer)
+            .requested(Operation::List, began.elapsed(), result.is_err());
+        Some(result)
     }
 
     async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
@@ -109,7 +109,7 @@ impl StorageLayer for Metered {
             Expect::At(_) => Operation::Update,
         };
         let span = self.span(operation, Some(&put.key));
-        self.measured(operation, span, self.storage.put(put)).await
+        self.measure(operation, span, self.storage.put(put)).await
     }
 
     async fn delete(
@@ -118,14 +118,14 @@ impl StorageLayer for Metered {
         expect: ResourceVersion,
     ) -> Result<Outcome, StorageError> {
         let span = self.span(Operation::Delete, Some(key));
-        self.measured(Operation::Delete, span, self.storage.delete(key, expect))
+        self.measure(Operation::Delete, span, self.storage.delete(key, expect))
             .await
     }
 
     async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
         let span = self.span(Operation::CurrentRevision, None);
-        let answer = self.storage.current_revision();
-        self.measured(Operation::CurrentRevision, span, answer)
+        let request = self.storage.current_revision();
+        self.measure(Operation::CurrentRevision, span, request)
             .await
     }
 
@@ -163,7 +163,7 @@ mod tests {
         let metrics = Metrics::new();
         let memory = Memory::new(Duration::from_secs(300)).unwrap();
         let of_deployments = metrics.resource("apps", "deployments");
-        let storage: Arc<dyn Storage> = Metered::new(memory.clone(), of_deployments);
+        let storage: Arc<dyn Storage> = MeteredStorage::new(memory.clone(), of_deployments);
         let requests = |operation: &str, failed: bool, expect: u64| {
             let labels = format!(",operation=\"{operation}\"");
             let expect = expect as f64;

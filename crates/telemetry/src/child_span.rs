@@ -1,4 +1,4 @@
-//! The current trace context, and spans of the parts of a request.
+//! `ChildSpan`: the span of an operation within a request. Also runs futures with a trace context.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,15 +11,15 @@ use opentelemetry::{Context, KeyValue};
 
 use crate::propagation::{inject, inject_context};
 use crate::text_attribute;
-use crate::tracer::RequestScope;
+use crate::tracer::RequestTracer;
 
-/// Returns the current context; `None` if there is no trace.
+/// Returns the current trace context; `None` if the current task serves no traced request.
 fn current() -> Option<Context> {
     Context::map_current(|context| context.has_active_span().then(|| context.clone()))
 }
 
-/// Runs `future`, with `context` as the current one while it is polled if there is a context.
-pub fn run_in<F: Future>(
+/// Runs `future` with `context` as the current trace context. Without a context, runs `future` unchanged.
+pub fn with_context<F: Future>(
     context: Option<Context>,
     future: F,
 ) -> impl Future<Output = F::Output> + use<F> {
@@ -29,20 +29,20 @@ pub fn run_in<F: Future>(
     }
 }
 
-/// Runs `future` with the context that is current now. For a future that another task polls: a task has no context
-/// of its own.
-pub fn run_in_current<F: Future>(future: F) -> impl Future<Output = F::Output> + use<F> {
-    run_in(current(), future)
+/// Runs `future` with the trace context that is current at the time of this call. Required for a future that another task
+/// polls, because a task does not inherit the context of the task that spawns it.
+pub fn with_current_context<F: Future>(future: F) -> impl Future<Output = F::Output> + use<F> {
+    with_context(current(), future)
 }
 
-/// A span of a part of the current request. It ends when it is dropped. It does nothing if the request is not sampled, as
-/// does the default one.
+/// The span of an operation within the current request. It ends when it is dropped. If the request is not sampled,
+/// [`Self::start`] returns the same as [`Self::default`]: a span that records nothing.
 ///
 /// ```
 /// use watchet_telemetry::{ChildSpan, text_attribute};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// let span = ChildSpan::start(|| ("Compute".into(), vec![text_attribute("what", "a sum")]));
+/// let span = ChildSpan::start(|| ("Compute".into(), vec![text_attribute("operation", "sum")]));
 /// let sum = span.run(async { 1 + 1 }).await;
 /// # assert_eq!(sum, 2);
 /// # }
@@ -51,13 +51,13 @@ pub fn run_in_current<F: Future>(future: F) -> impl Future<Output = F::Output> +
 pub struct ChildSpan(Option<Context>);
 
 impl ChildSpan {
-    /// Starts a child of the current span. `describe` returns its name and its attributes; it is called only if the span is
-    /// recorded. The span also has the attribute `audit-id` of its request.
+    /// Starts a child of the current span. `describe` returns the name and the attributes; it is called only if the request is
+    /// sampled. The span also has the attribute `audit-id` of its request.
     pub fn start(describe: impl FnOnce() -> (Cow<'static, str>, Vec<KeyValue>)) -> Self {
         Self::start_as(SpanKind::Internal, describe)
     }
 
-    /// As [`Self::start`], for a request to another program.
+    /// As [`Self::start`], with the kind `Client`: for a request to another program.
     pub fn start_client(describe: impl FnOnce() -> (Cow<'static, str>, Vec<KeyValue>)) -> Self {
         Self::start_as(SpanKind::Client, describe)
     }
@@ -73,26 +73,26 @@ impl ChildSpan {
         let Some(parent) = parent else {
             return Self(None);
         };
-        let Some(scope) = parent.get::<RequestScope>() else {
+        let Some(request) = parent.get::<RequestTracer>() else {
             return Self(None);
         };
         let (name, mut attributes) = describe();
-        attributes.push(scope.audit_id.clone());
-        let builder = scope.tracer.span_builder(name);
+        attributes.push(request.audit_id.clone());
+        let builder = request.tracer.span_builder(name);
         let builder = builder.with_kind(kind).with_attributes(attributes);
-        let span = scope.tracer.build_with_context(builder, &parent);
+        let span = request.tracer.build_with_context(builder, &parent);
         Self(Some(parent.with_span(span)))
     }
 
-    /// Runs `future` as this part of the request: its own spans are children of this span.
+    /// Runs `future` with this span as the current one: spans that `future` starts are its children.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        run_in(self.0.clone(), future)
+        with_context(self.0.clone(), future)
     }
 
-    /// As [`Self::run`]. If the result is an error, the span has it as its status.
+    /// As [`Self::run`]. If the result is an error, sets the status of the span to it.
     ///
     /// # Errors
-    /// Those of `future`.
+    /// The error of `future`.
     pub async fn run_fallible<T, E: fmt::Display>(
         &self,
         future: impl Future<Output = Result<T, E>>,
@@ -104,7 +104,7 @@ impl ChildSpan {
         result
     }
 
-    /// Adds the headers that continue the trace in another program, as children of this span.
+    /// Adds the trace context to the headers of a request to another program, with this span as the parent.
     pub fn inject(&self, headers: &mut HeaderMap) {
         match &self.0 {
             Some(context) => inject_context(context, headers),
@@ -112,7 +112,7 @@ impl ChildSpan {
         }
     }
 
-    /// Sets the status of the span to an error.
+    /// Sets the status of the span to `error`.
     pub fn set_error(&self, error: &dyn fmt::Display) {
         if let Some(context) = &self.0 {
             let text = text_attribute("", error.to_string()).value.to_string();
@@ -120,8 +120,8 @@ impl ChildSpan {
         }
     }
 
-    /// Sets an attribute, which `attribute` returns; it is called only if the span is recorded.
-    pub fn set(&self, attribute: impl FnOnce() -> KeyValue) {
+    /// Sets the attribute that `attribute` returns. `attribute` is called only if the request is sampled.
+    pub fn set_attribute(&self, attribute: impl FnOnce() -> KeyValue) {
         if let Some(context) = &self.0 {
             context.span().set_attribute(attribute());
         }

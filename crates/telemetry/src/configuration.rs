@@ -1,5 +1,5 @@
-//! `TracingConfiguration` of `apiserver.config.k8s.io`. Unknown fields are errors, as upstream. The versions have the same
-//! fields.
+//! Parses a `TracingConfiguration` of `apiserver.config.k8s.io`. Unknown fields are errors, as upstream. All versions have the
+//! same fields.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,10 +14,10 @@ const VERSIONS: [&str; 3] = [
     "apiserver.config.k8s.io/v1alpha1",
 ];
 
-/// The endpoint without a configured one: the default of OTLP over gRPC.
+/// The endpoint if the configuration has none: the default port of OTLP over gRPC on this machine.
 const DEFAULT_ENDPOINT: &str = "localhost:4317";
 
-/// The maximum rate: every trace is sampled.
+/// The maximum of `samplingRatePerMillion`: all traces are sampled.
 const SAMPLING_RATE_MAX: u32 = 1_000_000;
 
 /// The error of an invalid configuration. The message names the field and its value.
@@ -25,7 +25,7 @@ const SAMPLING_RATE_MAX: u32 = 1_000_000;
 #[error("{0}")]
 pub struct InvalidConfiguration(String);
 
-/// The configuration of tracing.
+/// The configuration of distributed tracing.
 ///
 /// ```
 /// use watchet_telemetry::TracingConfiguration;
@@ -42,9 +42,9 @@ pub struct InvalidConfiguration(String);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracingConfiguration {
-    /// The collector.
+    /// The address of the collector.
     pub endpoint: Endpoint,
-    /// How many of a million traces that begin at this server are sampled, at most a million.
+    /// The number of sampled traces per million traces that begin at this server, at most 1,000,000.
     pub sampling_rate_per_million: u32,
 }
 
@@ -71,10 +71,10 @@ struct Document {
 impl FromStr for TracingConfiguration {
     type Err = InvalidConfiguration;
 
-    /// Reads YAML or JSON.
+    /// Parses YAML or JSON.
     ///
     /// # Errors
-    /// The text is neither, has another kind, an unknown field or an invalid value.
+    /// The text is not YAML or JSON, or has another kind or version, an unknown field or an invalid value.
     fn from_str(text: &str) -> Result<Self, InvalidConfiguration> {
         let options = serde_saphyr::options! { with_snippet: false };
         let document: Document = serde_saphyr::from_str_with_options(text, options)
@@ -105,7 +105,8 @@ impl FromStr for TracingConfiguration {
 impl FromStr for Endpoint {
     type Err = InvalidConfiguration;
 
-    /// Reads an address in the notation of gRPC: `host:port`, `dns:///host:port` or `unix:///path`.
+    /// Parses an address in the [notation of gRPC](https://github.com/grpc/grpc/blob/master/doc/naming.md): `host:port`,
+    /// `dns:///host:port` or `unix:///path`.
     fn from_str(text: &str) -> Result<Self, InvalidConfiguration> {
         let invalid = |problem: &str| {
             InvalidConfiguration(format!(
@@ -115,7 +116,7 @@ impl FromStr for Endpoint {
         let authority = match text.split_once("//") {
             None => text,
             Some(("dns:", rest)) => {
-                // Before the last slash is the DNS server, which has to be the system's.
+                // In `dns://server/host:port` the server must be empty: the resolver of the system is used.
                 rest.strip_prefix('/')
                     .ok_or_else(|| invalid("has a DNS server, which is not supported"))?
             }

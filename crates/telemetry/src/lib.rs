@@ -1,22 +1,23 @@
 //! Distributed tracing like kube-apiserver's
 //! ([KEP-647](https://github.com/kubernetes/enhancements/tree/master/keps/sig-instrumentation/647-apiserver-tracing)):
-//! W3C Trace Context of requests, spans of requests and of their expensive parts, and their export to a collector.
+//! propagates W3C Trace Context, starts a span for each request and for its expensive operations, and exports the spans to a
+//! collector.
 //!
 //! ```text
-//! request headers ─extract─▶ Context ─Tracer::start_request─▶ ServerSpan with its Context
-//!                                                                │ run_in: current while the request is served
-//!                                ChildSpan::start ◀── current ───┤
-//!                  headers of webhooks, etcd ◀─inject─ current ──┘
+//! request headers ─extract─▶ Context ─Tracer::start_server_span─▶ ServerSpan with its Context
+//!                                                                    │ with_context: current while the request is served
+//!                                    ChildSpan::start ◀── current ───┤
+//!            request headers to webhooks, etcd ◀─inject─ current ────┘
 //! ended spans ─▶ queue ─▶ Exporter (feature `otlp`) ─▶ collector
 //! ```
 //!
-//! Without a [`Tracer`] there are no spans, but the context of a request is still passed on to webhooks and etcd, as
-//! upstream.
+//! Without a [`Tracer`] there are no spans, but the server still propagates the context of a request to webhooks and etcd,
+//! as upstream.
 //!
 //! # Invariants
 //!
 //! 1. A request never waits for the collector: the queue is bounded, and spans that do not fit are dropped and counted.
-//! 2. A span that is not sampled costs no attributes.
+//! 2. The attributes of a span that is not sampled are not computed.
 //! 3. No attribute is longer than [`ATTRIBUTE_BYTES_MAX`], so that clients cannot fill the memory with spans.
 //!
 //! # Example
@@ -33,7 +34,7 @@
 //! # let context = watchet_telemetry::extract(&received);
 //! let mut sent = HeaderMap::new();
 //! let call = async { watchet_telemetry::inject(&mut sent) };
-//! watchet_telemetry::run_in(context, call).await;
+//! watchet_telemetry::with_context(context, call).await;
 //! assert_eq!(sent["traceparent"], parent);
 //! # }
 //! ```
@@ -48,19 +49,19 @@ mod tracer;
 
 use std::borrow::Cow;
 
-pub use child_span::{ChildSpan, run_in, run_in_current};
+pub use child_span::{ChildSpan, with_context, with_current_context};
 pub use configuration::{Endpoint, InvalidConfiguration, TracingConfiguration};
 pub use opentelemetry::{Context, KeyValue};
 #[cfg(feature = "otlp")]
 pub use otlp::Exporter;
 pub use propagation::{extract, inject};
 pub use queue::QUEUE_SPANS_MAX;
-pub use tracer::{RequestSpan, ServerSpan, Tracer};
+pub use tracer::{IncomingRequest, ServerSpan, Tracer};
 
-/// The maximum length of the text of an attribute in bytes; the rest is cut off.
+/// The maximum length of the text of an attribute in bytes. Longer texts are truncated.
 pub const ATTRIBUTE_BYTES_MAX: usize = 1024;
 
-/// Returns an attribute with `text`, which is cut off after [`ATTRIBUTE_BYTES_MAX`].
+/// Returns an attribute with `text`, truncated to at most [`ATTRIBUTE_BYTES_MAX`] bytes.
 pub fn text_attribute<'a>(key: &'static str, text: impl Into<Cow<'a, str>>) -> KeyValue {
     let text: Cow<'a, str> = text.into();
     if text.len() <= ATTRIBUTE_BYTES_MAX {

@@ -23,20 +23,20 @@ use crate::tracer::Tracer;
 /// The maximum number of spans of an export, as upstream.
 const BATCH_SPANS_MAX: usize = 512;
 
-/// The maximum time for which an ended span waits for others, as upstream.
+/// The maximum time for which an ended span waits until its batch is full, as upstream.
 const BATCH_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The maximum time of an export with its retries, as upstream.
+/// The maximum time of an export including its retries, as upstream.
 const EXPORT_MAX: Duration = Duration::from_secs(30);
 
-/// The maximum time of an attempt, as upstream.
+/// The maximum time of one attempt of an export, as upstream.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
-/// The delay before the first retry, and the longest one.
+/// The delay before the first retry, and the maximum delay.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// The maximum time of the exports during shutdown, and of the close of the connection after it.
+/// The maximum time of all exports during shutdown, and of closing the connection after them.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
@@ -44,7 +44,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Exporter {
     ended: mpsc::Receiver<SpanData>,
-    /// Ended spans that wait for others.
+    /// The spans of the next export.
     batch: Vec<SpanData>,
     endpoint: String,
     target: Target,
@@ -53,14 +53,14 @@ pub struct Exporter {
     failures: LogInterval,
 }
 
-/// When the server stops, and the end of the exports after that.
+/// The stop of the server, and the deadline of the exports after it.
 struct Shutdown {
     stop: CancellationToken,
     deadline: OnceLock<Instant>,
 }
 
 impl Shutdown {
-    /// Waits until [`FLUSH_MAX`] after the stop. Cancel safe.
+    /// Waits until [`FLUSH_MAX`] has passed after the stop. Cancel safe.
     async fn deadline_passed(&self) {
         self.stop.cancelled().await;
         let deadline = self.deadline.get_or_init(|| Instant::now() + FLUSH_MAX);
@@ -69,7 +69,7 @@ impl Shutdown {
 }
 
 impl Exporter {
-    /// Creates an exporter of the spans of `tracer`, which arrive through `ended`.
+    /// Creates an exporter of the spans of `tracer`. `ended` is the receiver that [`Tracer::new`] returned.
     pub fn new(
         endpoint: &Endpoint,
         tracer: &Tracer,
@@ -95,7 +95,8 @@ impl Exporter {
         }
     }
 
-    /// Exports spans until `stop`, and then for at most 5 seconds those that wait. Must run in a Tokio runtime.
+    /// Exports spans until `stop` is cancelled, then exports the queued spans for at most 5 seconds. Must run in a Tokio
+    /// runtime.
     pub async fn run(mut self, stop: CancellationToken) {
         let tasks = Tasks::with_metrics(self.metrics.tasks());
         let target = self.target.clone().executor(tasks.clone());
@@ -104,7 +105,7 @@ impl Exporter {
             stop,
             deadline: OnceLock::new(),
         };
-        while let Some(()) = shutdown.stop.run_until_cancelled(self.collect()).await {
+        while let Some(()) = shutdown.stop.run_until_cancelled(self.fill_batch()).await {
             self.export(&mut client, &shutdown).await;
         }
         self.ended.close();
@@ -121,10 +122,10 @@ impl Exporter {
         let _closed = tasks.drain(CLOSE_MAX).await;
     }
 
-    /// Waits for a full batch, or for [`BATCH_WAIT_MAX`] after its first span. Cancel safe.
-    async fn collect(&mut self) {
+    /// Fills the batch: returns when it is full, or [`BATCH_WAIT_MAX`] after its first span. Cancel safe.
+    async fn fill_batch(&mut self) {
         if self.ended.recv_many(&mut self.batch, BATCH_SPANS_MAX).await == 0 {
-            // The tracer is gone.
+            // The tracer was dropped: no more spans arrive.
             std::future::pending().await
         }
         let deadline = Instant::now() + BATCH_WAIT_MAX;
@@ -138,7 +139,7 @@ impl Exporter {
         }
     }
 
-    /// Exports the batch. If that fails, its spans are dropped and counted.
+    /// Exports the batch. If the export fails, drops the spans and counts them.
     async fn export(&mut self, client: &mut TraceServiceClient<Channel>, shutdown: &Shutdown) {
         let spans = self.batch.len();
         let batch = std::mem::take(&mut self.batch);
@@ -146,7 +147,7 @@ impl Exporter {
         let request = ExportTraceServiceRequest { resource_spans };
         let exported = tokio::select! {
             biased;
-            exported = attempts(client, &request, &shutdown.stop) => exported,
+            exported = export_with_retries(client, &request, &shutdown.stop) => exported,
             () = shutdown.deadline_passed() => Err(Status::deadline_exceeded("the server stops")),
         };
         self.record(exported, spans);
@@ -178,14 +179,14 @@ impl Exporter {
     }
 }
 
-/// The spans that a collector has rejected.
+/// The spans of an export that the collector has rejected (`partial_success` of OTLP), and its reason.
 struct Rejected {
     spans: usize,
     message: String,
 }
 
-/// Sends a request, with retries for at most [`EXPORT_MAX`]. The first attempt after `stop` is the last one.
-async fn attempts(
+/// Sends a request and retries it for at most [`EXPORT_MAX`]. After `stop` is cancelled, makes one more attempt only.
+async fn export_with_retries(
     client: &mut TraceServiceClient<Channel>,
     request: &ExportTraceServiceRequest,
     stop: &CancellationToken,
@@ -205,20 +206,20 @@ async fn attempts(
                 });
             }
             Ok(Err(status)) => status,
-            Err(_) => Status::deadline_exceeded("no response in time"),
+            Err(_) => Status::deadline_exceeded("no response before the deadline of the attempt"),
         };
-        if is_last || !is_temporary(&status) || Instant::now() + backoff >= deadline {
+        if is_last || !is_retryable(&status) || Instant::now() + backoff >= deadline {
             return Err(status);
         }
-        // A stop ends the pause.
+        // A stop ends the delay.
         let _stopped = stop.run_until_cancelled(sleep(backoff)).await;
         backoff = (backoff * 2).min(BACKOFF_MAX);
     }
 }
 
-/// Returns true if a retry can succeed, by the
-/// [specification](https://opentelemetry.io/docs/specs/otlp/#failures) of OTLP.
-fn is_temporary(status: &Status) -> bool {
+/// Returns true if the [specification of OTLP](https://opentelemetry.io/docs/specs/otlp/#failures) defines the status as
+/// retryable.
+fn is_retryable(status: &Status) -> bool {
     matches!(
         status.code(),
         Code::Cancelled
@@ -230,7 +231,7 @@ fn is_temporary(status: &Status) -> bool {
     )
 }
 
-/// Returns a status with its causes, which have the reason of a failed connection.
+/// Returns the text of a status and its sources. The sources have the reason of a failed connection.
 fn describe(status: &Status) -> String {
     let mut text = format!("{:?}: {}", status.code(), status.message());
     let mut source = std::error::Error::source(status);

@@ -1,4 +1,4 @@
-//! The queue of ended spans, which wait for their export.
+//! `SpanQueue`: the bounded queue of ended spans, which the exporter empties.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 use tokio::sync::mpsc;
 use watchet_metrics::{LogInterval, Metrics};
 
-/// The maximum number of ended spans that wait for their export, as upstream.
+/// The capacity of the queue of ended spans, as upstream.
 pub const QUEUE_SPANS_MAX: usize = 2048;
 
-/// Adds ended spans to the queue.
+/// Adds ended spans to the queue. Drops them if the queue is full.
 #[derive(Debug)]
 pub(crate) struct SpanQueue {
     ended: mpsc::Sender<SpanData>,
@@ -20,7 +20,7 @@ pub(crate) struct SpanQueue {
     drops: LogInterval,
 }
 
-/// Returns both ends of a queue. Its drops are counted in `metrics`.
+/// Creates a queue; returns its sender and its receiver. Counts dropped spans in `metrics`.
 pub(crate) fn new(metrics: &Arc<Metrics>) -> (SpanQueue, mpsc::Receiver<SpanData>) {
     let (ended, receiver) = mpsc::channel(QUEUE_SPANS_MAX);
     let queue = SpanQueue {
@@ -45,7 +45,7 @@ impl SpanProcessor for SpanQueue {
             tracing::warn!(
                 dropped,
                 suppressed,
-                "trace spans dropped: too many wait for their export"
+                "trace spans dropped: the export queue is full"
             );
         }
     }

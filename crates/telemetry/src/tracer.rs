@@ -18,22 +18,22 @@ use crate::queue;
 /// The attribute `service.name` of all spans, as upstream.
 const SERVICE_NAME: &str = "apiserver";
 
-/// Starts spans. Clones share the queue of ended spans.
+/// Starts the spans of requests. Clones share the queue of ended spans.
 #[derive(Debug, Clone)]
 pub struct Tracer {
     tracer: SdkTracer,
     resource: Resource,
-    /// Its drop would end the tracer.
+    /// Dropping the provider would shut down `tracer`.
     _provider: SdkTracerProvider,
 }
 
-/// The request of a span.
+/// The properties of a received request that determine the trace of its span.
 #[derive(Debug)]
-pub struct RequestSpan<'a> {
-    /// The context that the client sent.
+pub struct IncomingRequest<'a> {
+    /// The trace context in the headers of the request.
     pub received: Option<Context>,
-    /// Whether the client decides about the trace: its span is then the parent, and whether that is sampled decides
-    /// whether this one is. Otherwise the span begins a new trace, with a link to the client's span.
+    /// True if the request continues the trace of the client: the span is a child of the client's span, and is sampled if
+    /// and only if that is. Otherwise the span begins a new trace, with a link to the client's span.
     pub is_trusted: bool,
     /// The audit ID, an attribute of all spans of the request.
     pub audit_id: &'a str,
@@ -44,12 +44,12 @@ pub struct RequestSpan<'a> {
 pub struct ServerSpan(Context);
 
 impl ServerSpan {
-    /// Returns the context in which the request is served.
+    /// Returns the trace context in which this span is the current one.
     pub fn context(&self) -> &Context {
         &self.0
     }
 
-    /// Sets the attributes of the response with the HTTP status `code`.
+    /// Sets the HTTP status code of the response. From 500 on, sets the status of the span to an error.
     pub fn set_response(&self, code: u16) {
         let span = self.0.span();
         if span.is_recording() {
@@ -68,15 +68,15 @@ impl Drop for ServerSpan {
     }
 }
 
-/// What the child spans of a request need.
-pub(crate) struct RequestScope {
+/// Starts the child spans of a request. It is stored in the trace context of the request.
+pub(crate) struct RequestTracer {
     pub(crate) tracer: SdkTracer,
     pub(crate) audit_id: KeyValue,
 }
 
 impl Tracer {
-    /// Creates a tracer with the sampling of `configuration`, and the queue of its ended spans. `instance` identifies this
-    /// server among those that export to the same collector.
+    /// Creates a tracer with the sampling rate of `configuration`; returns it and the receiver of its ended spans. `instance`
+    /// identifies this server among those that export to the same collector.
     pub fn new(
         configuration: &TracingConfiguration,
         instance: &str,
@@ -111,14 +111,14 @@ impl Tracer {
         &self.resource
     }
 
-    /// Starts the span of a request. `describe` returns its name and its attributes; it is called only if the span is sampled.
-    pub fn start_request(
+    /// Starts the span of a request. `describe` returns the name and the attributes; it is called only if the span is sampled.
+    pub fn start_server_span(
         &self,
-        request: RequestSpan<'_>,
+        request: IncomingRequest<'_>,
         describe: impl FnOnce() -> (Cow<'static, str>, Vec<KeyValue>),
     ) -> ServerSpan {
         let mut parent = request.received.unwrap_or_default();
-        // The name follows if the span is sampled.
+        // The name is set below if the span is sampled.
         let mut builder = self.tracer.span_builder("").with_kind(SpanKind::Server);
         if !request.is_trusted && parent.has_active_span() {
             let link = parent.span().span_context().clone();
@@ -136,11 +136,11 @@ impl Tracer {
         attributes.push(audit_id.clone());
         span.update_name(name);
         span.set_attributes(attributes);
-        let scope = RequestScope {
+        let tracer = RequestTracer {
             tracer: self.tracer.clone(),
             audit_id,
         };
-        ServerSpan(context.with_value(scope))
+        ServerSpan(context.with_value(tracer))
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue};
 
     use super::*;
-    use crate::{ChildSpan, extract, run_in};
+    use crate::{ChildSpan, extract, with_context};
 
     fn received(sampled: bool) -> Option<Context> {
         let flags = u8::from(sampled);
@@ -161,20 +161,20 @@ mod tests {
         )]))
     }
 
-    /// Serves a request with a child span, and returns the spans: the child, then the request.
+    /// Starts and ends a server span with a child. Returns the exported spans: the child, then the server span.
     async fn spans(rate: u32, received: Option<Context>, is_trusted: bool) -> Vec<SpanData> {
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: {rate}"
         );
         let (tracer, mut ended) = Tracer::new(&text.parse().unwrap(), "a:1", &Metrics::new());
-        let request = RequestSpan {
+        let request = IncomingRequest {
             received,
             is_trusted,
             audit_id: "id",
         };
-        let span = tracer.start_request(request, || ("GET".into(), Vec::new()));
+        let span = tracer.start_server_span(request, || ("GET".into(), Vec::new()));
         let child = async { drop(ChildSpan::start(|| ("part".into(), Vec::new()))) };
-        run_in(Some(span.context().clone()), child).await;
+        with_context(Some(span.context().clone()), child).await;
         drop(span);
         let mut spans = Vec::new();
         while let Ok(span) = ended.try_recv() {

@@ -46,8 +46,9 @@ impl EncryptionSettings {
     pub(in crate::server) fn read(&self) -> Result<EncryptionConfiguration, ConfigError> {
         let configuration = self.file.read()?.parse();
         configuration.map_err(|error| {
-            self.file
-                .error(format_args!("is no valid EncryptionConfiguration: {error}"))
+            self.file.error(format_args!(
+                "is not a valid EncryptionConfiguration: {error}"
+            ))
         })
     }
 }

@@ -40,7 +40,7 @@ pub(in crate::server) struct Flags {
     /// Whether to serve the console at /console/, and to print a link at the start that logs a browser in to it once
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = SERVING)]
     pub console: SettingValue,
-    /// Whether to serve CPU and heap profiles of the server at /debug/pprof/, to users with the right to read that path
+    /// Whether to serve CPU and heap profiles of the server at /debug/pprof/, to users who are authorized to read that path
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = SERVING)]
     pub profiling: SettingValue,
     #[arg(long, value_name = "FILE", help_heading = SERVING, help = "PEM file with the serving certificate, followed by its chain [default: one signed by the CA in <data-dir>/pki]")]

@@ -258,12 +258,12 @@ impl Server {
         let url = kubeconfig::reachable(local(&secure)?);
         let (certificate, trust) = match material.serving {
             Some(given) => {
-                let trust = ServerTrust::given(&given.cert, url.ip());
+                let trust = ServerTrust::of_configured_chain(&given.cert, url.ip());
                 (given, trust)
             }
             None => (
                 tls::own_certificate(&provider, &pki.serving.certificate, &pki.serving.key)?,
-                ServerTrust::own(&pki.ca),
+                ServerTrust::of_own_ca(&pki.ca),
             ),
         };
         let all_cas = client_cas.iter().chain(&proxy_cas).cloned();

@@ -25,7 +25,7 @@ pub(in crate::server) struct ServerTrust {
 
 impl ServerTrust {
     /// Creates the settings for the server's own CA, whose certificates contain every host.
-    pub(in crate::server) fn own(ca: &str) -> Self {
+    pub(in crate::server) fn of_own_ca(ca: &str) -> Self {
         Self {
             certificate_authority: ca.to_owned(),
             server_name: None,
@@ -34,7 +34,10 @@ impl ServerTrust {
 
     /// Creates the settings for a configured chain: its last certificate is the CA or the closest
     /// to it. The kubeconfig is written at each start, so it follows a rotation.
-    pub(in crate::server) fn given(chain: &[CertificateDer<'_>], host: IpAddr) -> Self {
+    pub(in crate::server) fn of_configured_chain(
+        chain: &[CertificateDer<'_>],
+        host: IpAddr,
+    ) -> Self {
         Self {
             certificate_authority: chain
                 .last()
@@ -126,7 +129,7 @@ mod tests {
             (&["*.example"], Some("watchet.example")),
             (&["10.0.0.1"], None),
         ] {
-            let trust = ServerTrust::given(&[certificate(names)], host);
+            let trust = ServerTrust::of_configured_chain(&[certificate(names)], host);
             assert_eq!(trust.server_name.as_deref(), expected, "{names:?}");
         }
     }
@@ -135,7 +138,7 @@ mod tests {
     fn the_ca_of_a_configured_chain_is_its_last_certificate() {
         use rustls_pki_types::pem::PemObject as _;
         let chain = [certificate(&["a.example"]), certificate(&["ca"])];
-        let trust = ServerTrust::given(&chain, "127.0.0.1".parse().unwrap());
+        let trust = ServerTrust::of_configured_chain(&chain, "127.0.0.1".parse().unwrap());
         let parsed = CertificateDer::from_pem_slice(trust.certificate_authority.as_bytes());
         assert_eq!(parsed.unwrap(), chain[1]);
     }
@@ -148,7 +151,7 @@ mod tests {
         };
         let text = render(
             "[::1]:6443".parse().unwrap(),
-            &ServerTrust::own("CA"),
+            &ServerTrust::of_own_ca("CA"),
             &admin,
         );
         let config: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -128,12 +128,12 @@ impl TlsFiles {
         let (certificate, trust) = match &self.serving {
             Some(files) => {
                 let given = tls::given_certificate(&self.provider, files)?;
-                let trust = ServerTrust::given(&given.cert, self.kubeconfig.url.ip());
+                let trust = ServerTrust::of_configured_chain(&given.cert, self.kubeconfig.url.ip());
                 (given, trust)
             }
             None => (
                 tls::own_certificate(&self.provider, &own.serving.certificate, &own.serving.key)?,
-                ServerTrust::own(&own.ca),
+                ServerTrust::of_own_ca(&own.ca),
             ),
         };
         let named = tls::sni_certificates(&self.provider, &self.sni)?;

@@ -1,4 +1,4 @@
-//! Traces of requests: reads the configuration, and starts the tracer and the export of spans.
+//! Starts distributed tracing: reads the `TracingConfiguration`, and starts the tracer and the exporter.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,13 +20,14 @@ pub(super) fn read(
         return Ok(None);
     };
     let configuration = file.read()?.parse();
-    let configuration = configuration
-        .map_err(|error| file.error(format_args!("is no valid TracingConfiguration: {error}")))?;
+    let configuration = configuration.map_err(|error| {
+        file.error(format_args!("is not a valid TracingConfiguration: {error}"))
+    })?;
     Ok(Some(configuration))
 }
 
-/// Starts the export of spans as a task of `tasks`; returns the tracer. `address` is that of the server: with the name of the
-/// host it distinguishes the servers that export to one collector.
+/// Starts the exporter as a task of `tasks`; returns the tracer. The name of the host and the port of `address`, the server's,
+/// identify the server among those that export to the same collector.
 pub(super) fn start(
     configuration: &TracingConfiguration,
     address: SocketAddr,

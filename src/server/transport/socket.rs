@@ -1,6 +1,6 @@
 //! `Socket`: a TCP stream that joins small slices of a vectored write into one plain write: for
-//! small events a vectored call costs the kernel more than the copy. It buffers nothing, so after a flush all watch events of the
-//! connection are written.
+//! small events a vectored call costs the kernel more than the copy. It buffers nothing, so after a flush the kernel has
+//! accepted all watch events of the connection.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

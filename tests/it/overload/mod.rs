@@ -102,14 +102,14 @@ async fn follow(mut watch: OpenWatch, last: tokio::sync::watch::Receiver<Option<
     }
 }
 
-/// Lists as a user without privileges until a list in each format is refused. Returns the refusal in JSON.
+/// Lists as a user without privileges until the server has refused a list in each format. Returns the refusal in JSON.
 async fn until_list_refused(server: &Server) -> Response {
     let started = Instant::now();
     while list_until_end(server, PROTOBUF).await.status != StatusCode::TOO_MANY_REQUESTS {
         assert!(started.elapsed() < RECOVERY_MAX, "no list is refused");
         sleep(Duration::from_millis(50)).await;
     }
-    // Not the next list: the pressure falls for a moment whenever responses are aborted.
+    // Repeats the list, because the memory pressure falls briefly whenever the server aborts responses.
     loop {
         let response = list_until_end(server, "application/json").await;
         if response.status == StatusCode::TOO_MANY_REQUESTS {

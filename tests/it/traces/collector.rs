@@ -1,4 +1,4 @@
-//! A collector: an OTLP server for gRPC in the process of the test, which records the spans that it receives.
+//! `Collector`: an OTLP receiver for gRPC in the process of the test, which records the spans that it receives.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,16 +22,17 @@ use watchet::tasks::Tasks;
 
 use crate::harness::PATIENCE;
 
-/// A span with the attributes of the program that exported it.
+/// A received span with its attributes and those of the program that exported it.
 #[derive(Debug, Clone)]
-pub(super) struct Exported {
+pub(super) struct ExportedSpan {
     pub(super) name: String,
-    /// In hexadecimal digits, as in `traceparent`.
+    /// The trace ID in hexadecimal digits, as in `traceparent`.
     pub(super) trace: String,
     pub(super) id: String,
-    /// Empty if the trace begins here.
+    /// The ID of the parent span; empty for the first span of a trace.
     pub(super) parent: String,
     pub(super) attributes: BTreeMap<String, String>,
+    /// The attributes of the program.
     pub(super) resource: BTreeMap<String, String>,
     pub(super) span: Span,
 }
@@ -45,7 +46,7 @@ pub(super) struct Collector {
 
 #[derive(Clone, Default)]
 struct Recorder {
-    spans: Arc<Mutex<Vec<Exported>>>,
+    spans: Arc<Mutex<Vec<ExportedSpan>>>,
     /// The number of exports that fail.
     failures: Arc<Mutex<usize>>,
 }
@@ -74,25 +75,25 @@ impl Collector {
         self.address.to_string()
     }
 
-    /// Fails the next exports with a temporary error.
+    /// Makes the next `exports` exports fail with a retryable error.
     pub(super) fn fail(&self, exports: usize) {
         *self.received.failures.lock() = exports;
     }
 
-    /// Returns the spans so far.
-    pub(super) fn spans(&self) -> Vec<Exported> {
+    /// Returns the spans that the collector has received so far.
+    pub(super) fn spans(&self) -> Vec<ExportedSpan> {
         self.received.spans.lock().clone()
     }
 
-    /// Returns the spans so far of a trace.
-    pub(super) fn trace(&self, trace: &str) -> Vec<Exported> {
+    /// Returns the spans of a trace that the collector has received so far.
+    pub(super) fn trace(&self, trace: &str) -> Vec<ExportedSpan> {
         let mut spans = self.spans();
         spans.retain(|span| span.trace == trace);
         spans
     }
 
     /// Waits for a span that meets `condition`.
-    pub(super) async fn wait_for(&self, condition: impl Fn(&Exported) -> bool) -> Exported {
+    pub(super) async fn wait_for(&self, condition: impl Fn(&ExportedSpan) -> bool) -> ExportedSpan {
         let found = async {
             loop {
                 if let Some(found) = self.spans().into_iter().find(&condition) {
@@ -124,7 +125,7 @@ impl TraceService for Recorder {
             let mut failures = self.failures.lock();
             if *failures > 0 {
                 *failures -= 1;
-                return Err(Status::unavailable("it fails in this test"));
+                return Err(Status::unavailable("the test makes this export fail"));
             }
         }
         let mut received = self.spans.lock();
@@ -132,7 +133,7 @@ impl TraceService for Recorder {
             let resource = attributes(&exported.resource.unwrap_or_default().attributes);
             let spans = exported.scope_spans.into_iter();
             for span in spans.flat_map(|scope| scope.spans) {
-                received.push(Exported {
+                received.push(ExportedSpan {
                     name: span.name.clone(),
                     trace: hex(&span.trace_id),
                     id: hex(&span.span_id),

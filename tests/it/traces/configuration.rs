@@ -1,4 +1,4 @@
-//! Configurations that the program rejects, and the example of the repository.
+//! Invalid configurations, which the program rejects, and the example `config/tracing.yaml`.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ async fn invalid_files_are_start_errors() {
     for (text, expect) in [
         (
             format!("{head}samplingRatePerMillion: 1000001\n"),
-            "is no valid TracingConfiguration: samplingRatePerMillion 1000001: must be 0 to 1000000",
+            "is not a valid TracingConfiguration: samplingRatePerMillion 1000001: must be 0 to 1000000",
         ),
         (
             format!("{head}endpoint: https://collector:4317\n"),
@@ -44,7 +44,10 @@ async fn check(directory: &Path, file: &Path, expect: &str) {
     assert!(error.contains(expect), "{error}");
     let named = format!("--tracing-config-file {:?}", file.display().to_string());
     assert!(error.contains(&named), "{error}");
-    assert!(!directory.join("data").exists(), "nothing was made");
+    assert!(
+        !directory.join("data").exists(),
+        "the server created its data directory"
+    );
 }
 
 #[tokio::test]

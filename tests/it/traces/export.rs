@@ -1,4 +1,4 @@
-//! Exports to collectors that cannot be reached, do not respond, or come later.
+//! Exports to collectors that cannot be reached, do not respond, or fail temporarily.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::collector::Collector;
 use super::{TRACE, create, flag, traceparent};
 use crate::harness::{PATIENCE, Protocol, Scrape, Server, free_port};
 
-/// The number of requests with some spans each, more than fit into the queue.
+/// The number of requests, whose spans are more than the export queue can contain.
 const REQUESTS: usize = 1000;
 
 async fn metrics(server: &Server) -> Scrape {
@@ -18,7 +18,7 @@ async fn metrics(server: &Server) -> Scrape {
 }
 
 #[tokio::test]
-async fn a_collector_that_cannot_be_reached_costs_no_request() {
+async fn requests_succeed_while_the_collector_cannot_be_reached() {
     let directory = tempfile::tempdir().unwrap();
     let endpoint = format!("127.0.0.1:{}", free_port());
     let server = Server::start(&[&flag(directory.path(), &endpoint, 0)]).await;
@@ -32,7 +32,7 @@ async fn a_collector_that_cannot_be_reached_costs_no_request() {
     let dropped = metrics(&server).await.get(dropped);
     assert!(dropped.is_some_and(|spans| spans > 0.0), "{dropped:?}");
     let log = server.log();
-    let messages = log.matches("trace spans dropped: too many wait").count();
+    let messages = log.matches("the export queue is full").count();
     assert!((1..=2).contains(&messages), "{log}");
     let stopping = Instant::now();
     server.signal("TERM");

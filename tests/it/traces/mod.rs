@@ -12,20 +12,20 @@ use http::Method;
 use serde_json::json;
 
 use crate::harness::{Response, Wire};
-use collector::Exported;
+use collector::ExportedSpan;
 
 pub(super) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// The trace and the span of the client, which is sampled.
+/// The IDs of the client's trace and span.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT: &str = "00f067aa0ba902b7";
 
-/// Returns a `traceparent` of [`CLIENT`] in `trace`.
+/// Returns the header `traceparent` of a request by the span [`CLIENT`] of `trace`.
 fn traceparent(trace: &str, sampled: bool) -> String {
     format!("00-{trace}-{CLIENT}-0{}", u8::from(sampled))
 }
 
-/// Writes a configuration into `directory`, and returns the flag.
+/// Writes a `TracingConfiguration` into `directory`, and returns the flag that names it.
 fn flag(directory: &Path, endpoint: &str, rate: u32) -> String {
     let text = format!(
         "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n\
@@ -48,11 +48,11 @@ async fn create(wire: &mut Wire, name: &str, traceparent: &str) -> Response {
     wire.send(Method::POST, MAPS, &headers, &body).await
 }
 
-/// Returns the only span with this name.
-fn named<'a>(spans: &'a [Exported], name: &str) -> &'a Exported {
+/// Returns the span with this name. Panics unless there is exactly one.
+fn named<'a>(spans: &'a [ExportedSpan], name: &str) -> &'a ExportedSpan {
     let mut found = spans.iter().filter(|span| span.name == name);
     match (found.next(), found.next()) {
         (Some(span), None) => span,
-        _ => panic!("not one {name}: {spans:#?}"),
+        _ => panic!("not exactly one span {name}: {spans:#?}"),
     }
 }

@@ -6,15 +6,15 @@ use http::Method;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::collector::{Collector, Exported};
+use super::collector::{Collector, ExportedSpan};
 use super::{MAPS, TRACE, create, flag, named, traceparent};
 use crate::admission::cluster::{Cluster, allow, hook, rule};
 use crate::custom::webhooks::{NEWER, converted_foos, converter, sized};
 use crate::harness::{PATIENCE, Protocol, Reply, Server, Webhook};
 use crate::storage::etcd::EtcdProcess;
 
-/// Returns the span that `traceparent` names, which must be sampled.
-fn sender<'a>(spans: &'a [Exported], traceparent: &str) -> &'a Exported {
+/// Returns the span whose ID is in `traceparent`, which must be sampled.
+fn sender<'a>(spans: &'a [ExportedSpan], traceparent: &str) -> &'a ExportedSpan {
     let parts: Vec<&str> = traceparent.split('-').collect();
     assert_eq!((parts[1], parts[3]), (TRACE, "01"), "{traceparent}");
     let span = spans.iter().find(|span| span.id == parts[2]);
@@ -76,7 +76,7 @@ async fn admission_webhooks_continue_the_trace() {
         ] {
             assert_eq!(review.attributes[key], expect, "{key}");
         }
-        // Without sampling there is a context, but no span.
+        // The server propagates the context of a trace that is not sampled, but exports no span of it.
         let call = of("unsampled", path);
         let start = format!("00-{unsampled}-");
         assert!(call.traceparent.starts_with(&start), "{call:?}");
@@ -133,7 +133,7 @@ async fn conversion_webhooks_continue_the_trace() {
 }
 
 #[tokio::test]
-async fn without_tracing_the_context_of_the_client_is_passed_on() {
+async fn without_tracing_the_context_of_the_client_is_propagated() {
     let webhook = Webhook::answering(allow).await;
     let server = Server::start(&[]).await;
     configure(&server, &webhook).await;
@@ -207,15 +207,15 @@ async fn etcd_continues_the_trace() {
     let mut plain = server.plain(Protocol::Http1).await;
     let created = create(&mut plain, "a", &traceparent(TRACE, true)).await;
     assert_eq!(created.status, 201, "{}", created.text());
-    let is_etcds = |span: &Exported| span.resource["service.name"] == "etcd";
-    let of_etcd = collector
-        .wait_for(|span| span.trace == TRACE && is_etcds(span))
+    let is_of_etcd = |span: &ExportedSpan| span.resource["service.name"] == "etcd";
+    let etcd_span = collector
+        .wait_for(|span| span.trace == TRACE && is_of_etcd(span))
         .await;
     server.stop().await;
-    assert_eq!(of_etcd.name, "etcdserverpb.KV/Txn");
+    assert_eq!(etcd_span.name, "etcdserverpb.KV/Txn");
     let spans = collector.trace(TRACE);
-    let call = spans.iter().find(|span| span.id == of_etcd.parent);
-    let call = call.unwrap_or_else(|| panic!("the parent of {of_etcd:#?} in {spans:#?}"));
+    let call = spans.iter().find(|span| span.id == etcd_span.parent);
+    let call = call.unwrap_or_else(|| panic!("the parent of {etcd_span:#?} in {spans:#?}"));
     assert_eq!(call.name, "etcdserverpb.KV/Txn");
     assert_eq!(call.attributes["rpc.system"], "grpc");
     assert_eq!(call.parent, named(&spans, "Create etcd3").id);

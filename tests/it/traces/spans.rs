@@ -20,7 +20,7 @@ async fn a_request_has_spans_in_the_trace_of_its_client() {
     let mut admin = server.admin(Protocol::Http2).await;
     let created = create(&mut admin, "a", &traceparent(TRACE, true)).await;
     assert_eq!(created.status, 201, "{}", created.text());
-    // The export does not wait for the end of the server.
+    // The running server exports the span; the test does not rely on the export at shutdown.
     let request = collector.wait_for(|span| span.parent == CLIENT).await;
     server.stop().await;
 
@@ -141,7 +141,7 @@ async fn requests_that_are_not_sampled_export_nothing() {
     assert_eq!(created.status, 201);
     assert_eq!(create(&mut plain, "b", "invalid").await.status, 201);
     assert_eq!(plain.get(MAPS).await.status, 200);
-    // This one shows that the others would have been exported by now.
+    // After the sampled request is exported, the earlier requests would have been exported too.
     let created = create(&mut plain, "c", &traceparent(TRACE, true)).await;
     assert_eq!(created.status, 201);
     server.stop().await;
@@ -151,7 +151,7 @@ async fn requests_that_are_not_sampled_export_nothing() {
 }
 
 #[tokio::test]
-async fn only_privileged_users_decide_about_the_trace() {
+async fn only_requests_of_privileged_users_continue_the_trace() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens.csv");
     std::fs::write(&tokens, "t-ann,ann,1\nt-mo,mo,2,\"system:monitoring\"\n").unwrap();
@@ -207,7 +207,7 @@ async fn the_span_of_a_watch_ends_with_the_watch() {
 }
 
 #[tokio::test]
-async fn a_failure_of_the_server_is_the_status_of_the_span() {
+async fn only_a_5xx_sets_the_status_of_the_span_to_error() {
     let directory = tempfile::tempdir().unwrap();
     let collector = Collector::start().await;
     let server = Server::start(&[&flag(directory.path(), &collector.endpoint(), 0)]).await;

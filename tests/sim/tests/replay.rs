@@ -1,4 +1,4 @@
-//! A seed gives the same run in every process, and seeds that once failed are clean.
+//! Tests that a seed gives the same run in every process, and that seeds with former false violations are clean.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,8 +32,8 @@ fn a_seed_gives_the_same_run_twice() {
     }
 }
 
-/// Seed 8852: an informer waits for up to 60 s twice before it lists again, and the simulation ended before. Seed 9674: a watch that
-/// began again counted as complete before it had received anything.
+/// Seed 8852: an informer waits for up to 60 s twice before it lists again; the simulation ended before that. Seed 9674: the simulation
+/// counted a restarted watch as complete before it had received an event.
 #[test]
 fn seeds_of_false_violations_are_clean() {
     for seed in ["8852", "9674"] {

@@ -145,7 +145,7 @@ fn invalid_webhooks_are_rejected() {
     assert_eq!(causes[0].field, "webhooks[1].name");
 }
 
-/// The path `//` caused a panic: after its last slashes nothing is left.
+/// The path `//` once caused a panic, because nothing remains of it without its trailing slashes.
 #[test]
 fn paths_of_services_consist_of_dns_subdomains() {
     let causes = |path: &str| {

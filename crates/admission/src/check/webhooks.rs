@@ -150,7 +150,7 @@ fn check_service(problems: &mut Problems, field: &str, service: &Value) {
     }
 }
 
-/// As upstream, a path consists of DNS subdomains between slashes; one slash at its end is ignored.
+/// Checks that a path consists of DNS subdomains between slashes, as upstream. One trailing slash is ignored.
 fn check_path(problems: &mut Problems, field: &str, path: &str) {
     if matches!(path, "" | "/") {
         return;

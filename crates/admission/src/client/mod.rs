@@ -101,7 +101,8 @@ impl WebhookClient {
     }
 
     /// Posts `body`, which is JSON, and returns the body of a 2xx response. Waits at most `timeout`, which it also
-    /// sends as the parameter `timeout`, as upstream. Sends the context of the current trace. Cancel safe: a dropped call closes its connection.
+    /// sends as the parameter `timeout`, as upstream. Sends the current trace context. Cancel safe: a dropped call closes its
+    /// connection.
     ///
     /// # Errors
     /// The call failed, or its status is not 2xx; with upstream's message.
@@ -126,7 +127,9 @@ impl WebhookClient {
         let (status, body) = tokio::time::timeout(timeout, span.run_fallible(exchange))
             .await
             .map_err(|_| failed("context deadline exceeded".to_owned()))??;
-        span.set(|| KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        span.set_attribute(|| {
+            KeyValue::new("http.response.status_code", i64::from(status.as_u16()))
+        });
         response::accepted(status, body)
     }
 

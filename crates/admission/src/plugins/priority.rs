@@ -13,8 +13,8 @@ use super::plugin::AdmissionPlugin;
 const GROUP: &str = "scheduling.k8s.io";
 const CLASSES: GroupResource<'static> = GroupResource::new(GROUP, "priorityclasses");
 
-/// The classes that exist in every cluster and need not be stored.
-const SYSTEM: [(&str, i64); 2] = [
+/// The names and values of the classes that every cluster has, even if they are not stored.
+const SYSTEM_CLASSES: [(&str, i64); 2] = [
     ("system-cluster-critical", 2_000_000_000),
     ("system-node-critical", 2_000_001_000),
 ];
@@ -46,9 +46,9 @@ impl AdmissionPlugin for Priority {
         attributes: &mut AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
         match attributes.operation {
-            Operation::Create => resolve(cluster, attributes).await,
+            Operation::Create => set_priority(cluster, attributes).await,
             _ => {
-                keep(attributes);
+                copy_old_priority(attributes);
                 Ok(())
             }
         }
@@ -74,8 +74,8 @@ impl AdmissionPlugin for Priority {
     }
 }
 
-/// Sets the priority of a new pod.
-async fn resolve(
+/// Sets the priority and the preemption policy of a new pod.
+async fn set_priority(
     cluster: &dyn Cluster,
     attributes: &mut AdmissionRequest<'_>,
 ) -> Result<(), AdmissionError> {
@@ -120,8 +120,9 @@ async fn resolve(
     Ok(())
 }
 
-/// Copies these fields from the old pod if an update omits them, because the client may not know them.
-fn keep(attributes: &mut AdmissionRequest<'_>) {
+/// Copies the priority and the preemption policy from the old pod if an update omits them: clients of older versions do not
+/// send them.
+fn copy_old_priority(attributes: &mut AdmissionRequest<'_>) {
     for member in ["priority", "preemptionPolicy"] {
         let Some(old) = attributes.old_object["spec"].get(member) else {
             continue;
@@ -133,8 +134,8 @@ fn keep(attributes: &mut AdmissionRequest<'_>) {
     }
 }
 
-/// Returns the class of pods that specify none. If concurrent creates have made several global defaults, returns the
-/// one with the lowest value.
+/// Returns the class of pods that specify no class. If concurrent requests have created several global defaults, returns
+/// the one with the lowest value.
 async fn default_class(cluster: &dyn Cluster) -> Result<Option<Value>, AdmissionError> {
     let defaults = defaults(cluster, Freshness::Cached).await?;
     Ok(defaults
@@ -156,7 +157,7 @@ async fn defaults(
 }
 
 async fn find(cluster: &dyn Cluster, name: &str) -> Result<Option<Value>, AdmissionError> {
-    if let Some((name, value)) = SYSTEM.iter().find(|(system, _)| *system == name) {
+    if let Some((name, value)) = SYSTEM_CLASSES.iter().find(|(system, _)| *system == name) {
         return Ok(Some(json!({"metadata": {"name": name}, "value": value})));
     }
     let found = cluster.object_or_latest(CLASSES, "", name).await;
@@ -188,7 +189,7 @@ mod tests {
         cluster
     }
 
-    /// Returns the priority fields of a new pod.
+    /// Asserts the spec of a new pod with `spec`, or the error.
     async fn check(classes: &[Value], spec: Value, expected: Result<Value, &str>) {
         let cluster = cluster(classes);
         let mutated = cluster.create(&Priority, "pods", pod(spec)).await;
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_update_keeps_the_priority() {
+    async fn an_update_retains_the_priority() {
         let old = pod(json!({"priority": 7, "preemptionPolicy": "Never"}));
         let new = pod(json!({"preemptionPolicy": "PreemptLowerPriority"}));
         let cluster = cluster(&[]);

@@ -51,7 +51,7 @@ pub enum MemoryUse {
     Watch,
     /// The body of a write, and what it is decoded to.
     Write,
-    /// A profile of the server.
+    /// The recording of a CPU profile of the server.
     Profile,
 }
 

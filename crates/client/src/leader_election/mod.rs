@@ -35,7 +35,7 @@ pub struct LeaderElectionConfig {
     pub name: String,
     /// The unique name of this replica.
     pub identity: String,
-    /// How long other replicas wait after the last renewal before they take the lease.
+    /// How long other replicas wait after the last renewal before they acquire the lease.
     pub lease_duration: Duration,
     /// How long a leader retries to renew before it stops leading.
     pub renew_deadline: Duration,
@@ -65,8 +65,8 @@ impl LeaderElectionConfig {
     }
 
     fn check(&self) -> Result<(), InvalidLeaderElection> {
-        let wrong = if i32::try_from(self.lease_duration.as_secs()).is_err() {
-            "leaseDuration must be fewer seconds, within the range of a Lease's field"
+        let problem = if i32::try_from(self.lease_duration.as_secs()).is_err() {
+            "leaseDuration must fit in leaseDurationSeconds of a Lease, an int32"
         } else if self.lease_duration <= self.renew_deadline {
             "leaseDuration must be greater than renewDeadline"
         } else if self.renew_deadline <= self.retry_period
@@ -78,11 +78,11 @@ impl LeaderElectionConfig {
         } else if self.identity.is_empty() {
             "Lock identity is empty"
         } else if self.lease_duration.subsec_nanos() != 0 {
-            "leaseDuration must be whole seconds, as a Lease has no fractions"
+            "leaseDuration must be whole seconds, because leaseDurationSeconds of a Lease is an integer"
         } else {
             return Ok(());
         };
-        Err(InvalidLeaderElection(wrong))
+        Err(InvalidLeaderElection(problem))
     }
 }
 
@@ -98,7 +98,7 @@ pub enum LeaderEnded<T> {
     Done(T),
     /// It was stopped before it led.
     NeverLed,
-    /// The lease could not be renewed in time: another replica may lead.
+    /// The replica failed to renew the lease in time: another replica may lead.
     Lost,
 }
 
@@ -130,7 +130,7 @@ pub struct LeaderElector {
 }
 
 impl LeaderElector {
-    /// Creates a replica; `client`'s server stores the Lease.
+    /// Creates a replica. The server of `client` stores the Lease.
     ///
     /// # Errors
     /// The configuration is invalid.
@@ -144,15 +144,15 @@ impl LeaderElector {
         })
     }
 
-    /// Returns the identity of the leader as this replica knows it; empty for none.
+    /// Returns a receiver of the identity of the leader that this replica observed last; `None` if there is no leader.
     pub fn leader(&self) -> watch::Receiver<Option<String>> {
         self.election.leader.subscribe()
     }
 
     /// Waits until this replica leads, then runs `lead`, which should end when its token is
-    /// cancelled. On `stop` the token is cancelled and `lead` may take as long as it needs, since
-    /// the lease is renewed meanwhile. When the lease is lost the token is cancelled too, and
-    /// `lead` is dropped before another replica can lead.
+    /// cancelled. Cancelling `stop` cancels the token; this function renews the lease until `lead`
+    /// ends. If the lease is lost, this function cancels the token too, and drops `lead` before
+    /// another replica can lead.
     pub async fn run<F, T>(self, stop: CancellationToken, lead: F) -> LeaderEnded<T>
     where
         F: AsyncFnOnce(CancellationToken) -> T,
@@ -161,15 +161,15 @@ impl LeaderElector {
     }
 }
 
-/// The algorithm, with any storage of the Lease.
+/// The algorithm, independent of where the Lease is stored.
 #[derive(Debug)]
 struct Election<L> {
     lock: L,
     config: LeaderElectionConfig,
     /// The Lease as last read or written.
     lease: Option<Lease>,
-    /// When a change of it was last observed.
-    observed: Instant,
+    /// When this replica last observed a change of the Lease.
+    observed_at: Instant,
     /// When the request of the last renewal was sent.
     renewed_at: Instant,
     leader: watch::Sender<Option<String>>,
@@ -183,7 +183,7 @@ impl<L: Lock> Election<L> {
             lock,
             config,
             lease: None,
-            observed: Instant::now(),
+            observed_at: Instant::now(),
             renewed_at: Instant::now(),
             leader: watch::Sender::default(),
             random: fastrand::Rng::new(),
@@ -214,14 +214,14 @@ impl<L: Lock> Election<L> {
         }
         tracing::warn!(lease = self.config.name, "no longer the leader");
         leading.cancel();
-        // Until then no other replica can lead.
+        // No other replica can lead before that time, so `lead` may use it to finish.
         let ended = timeout_at(self.leads_until(), work).await;
-        let leads = |known: &mut Option<String>| {
-            let leads = known.as_deref() == Some(&self.config.identity);
-            *known = known.take().filter(|_| !leads);
-            leads
+        let clear_own = |leader: &mut Option<String>| {
+            let is_own = leader.as_deref() == Some(&self.config.identity);
+            *leader = leader.take().filter(|_| !is_own);
+            is_own
         };
-        self.leader.send_if_modified(leads);
+        self.leader.send_if_modified(clear_own);
         match ended {
             Ok(_) | Err(_) => LeaderEnded::Lost,
         }
@@ -233,16 +233,17 @@ impl<L: Lock> Election<L> {
             let jitter = 1.0 + JITTER * self.random.f64();
             sleep(self.config.retry_period.mul_f64(jitter)).await;
         }
-        tracing::info!(lease = self.config.name, "leading");
+        tracing::info!(lease = self.config.name, "became the leader");
     }
 
-    /// Returns until when no other replica can lead: others count from when they observed the last
-    /// renewal, which was after its request was sent.
+    /// Returns the time before which no other replica can lead. Other replicas count the lease duration
+    /// from their observation of the last renewal, which is later than `renewed_at`.
     fn leads_until(&self) -> Instant {
         self.renewed_at + self.config.lease_duration
     }
 
-    /// Renews the lease; returns when it could not be renewed in time, or another replica has it.
+    /// Renews the lease. Returns when a renewal has failed until its deadline, or when another
+    /// replica has the lease.
     async fn renew(&mut self) {
         let (deadline, period) = (self.config.renew_deadline, self.config.retry_period);
         loop {
@@ -250,7 +251,7 @@ impl<L: Lock> Election<L> {
             let until = self.leads_until().min(Instant::now() + deadline);
             let renewed = async {
                 while !self.try_once().await {
-                    if self.holder().is_some() && !self.leads() && self.is_valid() {
+                    if self.holder().is_some() && !self.is_leader() && self.is_valid() {
                         return false;
                     }
                     sleep(period).await;
@@ -266,21 +267,21 @@ impl<L: Lock> Election<L> {
     /// Makes one attempt within a time limit of half the renew deadline, as client-go, so that
     /// there is time for another.
     async fn try_once(&mut self) -> bool {
-        let lasting = self.config.renew_deadline / 2;
-        let try_once = timeout(lasting, self.try_acquire_or_renew()).await;
-        let leads = try_once.unwrap_or(false);
+        let limit = self.config.renew_deadline / 2;
+        let acquired = timeout(limit, self.try_acquire_or_renew()).await;
+        let is_leader = acquired.unwrap_or(false);
         let holder = self.holder().map(str::to_owned);
-        self.leader.send_if_modified(|known| {
-            let changed = *known != holder;
-            *known = holder;
+        self.leader.send_if_modified(|leader| {
+            let changed = *leader != holder;
+            *leader = holder;
             changed
         });
-        leads
+        is_leader
     }
 
     async fn try_acquire_or_renew(&mut self) -> bool {
         // A leader uses its cached Lease, unless a write failed since.
-        if self.leads() && self.is_valid() {
+        if self.is_leader() && self.is_valid() {
             let lease = self.lease.clone().unwrap_or_default();
             let renewed = self.spec(lease.spec.as_ref());
             let sent = Instant::now();
@@ -290,7 +291,7 @@ impl<L: Lock> Election<L> {
                     self.renewed_at = sent;
                     return true;
                 }
-                Err(error) => tracing::debug!(%error, "cached lease outdated, reading it"),
+                Err(error) => tracing::debug!(%error, "cannot renew the cached lease, reading it"),
             }
         }
         let lease = match self.lock.get().await {
@@ -314,7 +315,7 @@ impl<L: Lock> Election<L> {
             // A write without a change of the spec is not a renewal.
             self.lease = Some(lease.clone());
         }
-        if self.holder().is_some() && !self.leads() && self.is_valid() {
+        if self.holder().is_some() && !self.is_leader() && self.is_valid() {
             return false;
         }
         let spec = self.spec(lease.spec.as_ref());
@@ -324,11 +325,11 @@ impl<L: Lock> Election<L> {
     /// Writes the lease with this replica as the holder.
     async fn write_lease(&mut self, spec: LeaseSpec, lease: Option<Lease>) -> bool {
         let sent = Instant::now();
-        let taken = match lease {
+        let written = match lease {
             Some(lease) => self.lock.update(with_spec(lease, spec)).await,
             None => self.lock.create(with_spec(Lease::default(), spec)).await,
         };
-        match taken {
+        match written {
             Ok(lease) => {
                 self.observe(lease);
                 self.renewed_at = sent;
@@ -346,7 +347,7 @@ impl<L: Lock> Election<L> {
         let now = MicroTime(Timestamp::now());
         let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
         let (acquired, transitions) = match before {
-            Some(spec) if self.leads() => (spec.acquire_time.clone(), transitions),
+            Some(spec) if self.is_leader() => (spec.acquire_time.clone(), transitions),
             Some(_) => (None, transitions + 1),
             None => (None, 0),
         };
@@ -361,9 +362,9 @@ impl<L: Lock> Election<L> {
         }
     }
 
-    /// Releases the lease, if this replica holds it, so that others need not wait until it expires.
+    /// Releases the lease if this replica holds it, so that other replicas need not wait until it expires.
     async fn release(&mut self) {
-        if !self.leads() {
+        if !self.is_leader() {
             return;
         }
         if self.config.release_on_cancel {
@@ -380,7 +381,7 @@ impl<L: Lock> Election<L> {
     /// Writes an empty holder. Retries if another client has changed the Lease since it was read,
     /// as long as this replica holds it.
     async fn write_release(&mut self) -> Result<(), RestError> {
-        while self.leads() {
+        while self.is_leader() {
             let lease = self.lease.clone().unwrap_or_default();
             let now = MicroTime(Timestamp::now());
             let spec = LeaseSpec {
@@ -401,7 +402,7 @@ impl<L: Lock> Election<L> {
 
     fn observe(&mut self, lease: Lease) {
         self.lease = Some(lease);
-        self.observed = Instant::now();
+        self.observed_at = Instant::now();
     }
 
     fn holder(&self) -> Option<&str> {
@@ -415,7 +416,7 @@ impl<L: Lock> Election<L> {
         holder.filter(|holder| !holder.is_empty())
     }
 
-    fn leads(&self) -> bool {
+    fn is_leader(&self) -> bool {
         self.holder() == Some(&self.config.identity)
     }
 
@@ -425,8 +426,8 @@ impl<L: Lock> Election<L> {
         let seconds = spec
             .and_then(|spec| spec.lease_duration_seconds)
             .unwrap_or(0);
-        let lasts = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        self.observed.elapsed() < lasts
+        let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        self.observed_at.elapsed() < duration
     }
 }
 

@@ -413,7 +413,7 @@ fn invalid_durations_are_rejected() {
     );
     refused(
         |config| (config.lease_duration, config.renew_deadline) = (Duration::MAX, Duration::MAX),
-        "leaseDuration must be fewer",
+        "leaseDuration must fit",
     );
     refused(|config| config.identity.clear(), "Lock identity is empty");
 }

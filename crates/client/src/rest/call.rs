@@ -11,7 +11,7 @@ pub(crate) struct Call<'a> {
     pub accept: &'static str,
     pub content_type: &'static str,
     pub body: Bytes,
-    /// Further headers.
+    /// Additional headers.
     pub headers: HeaderMap,
 }
 

@@ -241,7 +241,7 @@ impl RestClient {
         self.post_json_with_headers(body, HeaderMap::new()).await
     }
 
-    /// As [`Self::post_json`], with further `headers`, for example those of a trace.
+    /// As [`Self::post_json`], with additional `headers`, such as those of the trace context.
     ///
     /// # Errors
     /// As [`Self::post_json`].

@@ -312,7 +312,7 @@ impl<T: KubeObject + DeserializeOwned + Serialize> ResourceClient<T> {
     /// # Errors
     /// [`RestError`]; if it has changed: [`RestError::is_conflict`].
     pub async fn update(&self, object: &T) -> Result<T, RestError> {
-        self.write(Method::PUT, self.own(object)?, object).await
+        self.write(Method::PUT, self.path_of(object)?, object).await
     }
 
     /// Replaces only the status, like [`Self::update`].
@@ -320,12 +320,12 @@ impl<T: KubeObject + DeserializeOwned + Serialize> ResourceClient<T> {
     /// # Errors
     /// [`RestError`]
     pub async fn update_status(&self, object: &T) -> Result<T, RestError> {
-        let path = self.own(object)?.segment("status");
+        let path = self.path_of(object)?.segment("status");
         self.write(Method::PUT, path, object).await
     }
 
     /// Returns the path of `object`.
-    fn own(&self, object: &T) -> Result<Path, RestError> {
+    fn path_of(&self, object: &T) -> Result<Path, RestError> {
         let metadata = object.metadata();
         let name = metadata.name.as_deref().unwrap_or_default();
         match (&self.namespace, &metadata.namespace) {

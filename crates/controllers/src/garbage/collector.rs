@@ -187,11 +187,11 @@ impl GarbageCollector {
 
     fn observe(&self, prefix: &Arc<str>, object: &Object) {
         let metadata = Metadata::of(object);
-        let place = Location {
+        let location = Location {
             prefix: prefix.clone(),
             key: object.key().clone(),
         };
-        let then = self.graph.lock().observe(place, &metadata);
+        let then = self.graph.lock().observe(location, &metadata);
         let needs_examination = then.new_owners
             && !self.are_owners_present(&metadata, object.key())
             && !metadata.uid.is_empty();

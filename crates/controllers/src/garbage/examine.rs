@@ -1,4 +1,5 @@
-//! Decides about one object of the graph, based on what storage contains of it and of its owners.
+//! Processes one object of the graph: reads it and its owners from storage, then deletes it, waits for its dependents or
+//! orphans them, as upstream's `attemptToDeleteItem` and `attemptToOrphan` do.
 
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ enum OwnerState {
     Solid,
     /// It does not exist.
     Dangling,
-    /// It exists and is being deleted in the foreground, waiting for its dependents; with its
-    /// version.
+    /// It exists, is being deleted in the foreground and waits for its dependents. The value is its
+    /// resourceVersion.
     Waiting(ResourceVersion),
     /// Its kind is not served, or not yet.
     Unknown,
@@ -43,7 +44,7 @@ enum OwnerState {
 struct Owners<'a> {
     solid: Vec<&'a OwnerReference<'a>>,
     dangling: Vec<&'a OwnerReference<'a>>,
-    /// The newest version of the owners that wait.
+    /// The greatest resourceVersion of the owners that wait for their dependents.
     waiting: Option<ResourceVersion>,
 }
 
@@ -53,26 +54,26 @@ impl GarbageCollector {
         let Some(view) = self.graph.lock().view(uid) else {
             return Ok(Next::Done);
         };
-        // An owner that was never observed: its dependents are examined instead.
-        let Some(place) = &view.place else {
+        // Only references of dependents name this owner; no event of it was observed. Its dependents are examined instead.
+        let Some(location) = &view.location else {
             return Ok(Next::Done);
         };
         if view.being_deleted && !view.deletes_dependents {
-            return self.check_deleted(uid, place).await;
+            return self.check_deleted(uid, location).await;
         }
         if !view.deletes_dependents
-            && let Some(resource) = self.registry.resource_at(&place.prefix)
-            && let Some(cached) = self.registry.peek(&resource, &place.key)
+            && let Some(resource) = self.registry.resource_at(&location.prefix)
+            && let Some(cached) = self.registry.peek(&resource, &location.key)
             && *cached.uid() == **uid
-            && self.are_owners_present(&Metadata::of(&cached), &place.key)
+            && self.are_owners_present(&Metadata::of(&cached), &location.key)
         {
             return Ok(Next::Done);
         }
-        let Some((target, object)) = self.live(uid, place).await? else {
+        let Some((target, object)) = self.get_live(uid, location).await? else {
             return Ok(self.forget(uid));
         };
         let Ok(metadata) = Metadata::parse(&object) else {
-            // Not written by an API server, so it cannot be deleted through one either.
+            // No API server wrote this object, and none can delete it.
             return Ok(Next::Done);
         };
         if view.deletes_dependents {
@@ -84,8 +85,8 @@ impl GarbageCollector {
     }
 
     /// Checks an object that is being deleted: its DELETED event may have been missed.
-    async fn check_deleted(&self, uid: &Uid, place: &Location) -> Result<Next, ApiError> {
-        match self.live(uid, place).await? {
+    async fn check_deleted(&self, uid: &Uid, location: &Location) -> Result<Next, ApiError> {
+        match self.get_live(uid, location).await? {
             Some(_) => Ok(Next::Done),
             None => Ok(self.forget(uid)),
         }
@@ -97,16 +98,16 @@ impl GarbageCollector {
         Next::Done
     }
 
-    /// Returns the object from storage, if it still has that uid.
-    async fn live(
+    /// Returns the object from storage; `None` if no object at `location` has this uid.
+    async fn get_live(
         &self,
         uid: &Uid,
-        place: &Location,
+        location: &Location,
     ) -> Result<Option<(Target, Arc<Object>)>, ApiError> {
-        let Some(resource) = self.registry.resource_at(&place.prefix) else {
+        let Some(resource) = self.registry.resource_at(&location.prefix) else {
             return Ok(None);
         };
-        let target = target(resource, &place.key);
+        let target = target(resource, &location.key);
         match self.registry.get_stored(&target).await {
             Ok(object) if *object.uid() == **uid => Ok(Some((target, object))),
             Ok(_) => Ok(None),
@@ -115,7 +116,7 @@ impl GarbageCollector {
         }
     }
 
-    /// Continues a foreground deletion, which is complete when no blocking dependents are left.
+    /// Continues a foreground deletion: removes the finalizer when no blocking dependents exist.
     async fn wait_for_dependents(
         &self,
         target: &Target,
@@ -149,7 +150,7 @@ impl GarbageCollector {
         view.map_or_else(Vec::new, |view| view.dependents)
     }
 
-    /// Deletes an object none of whose owners remains.
+    /// Deletes an object if none of its owners exists. If some exist, removes the references to the others.
     async fn collect(
         &self,
         uid: &Uid,
@@ -175,7 +176,7 @@ impl GarbageCollector {
         }
         if !owners.solid.is_empty() {
             if owners.solid.len() < metadata.owners.len() {
-                // Otherwise the waiting owners would wait forever.
+                // Otherwise owners that wait for this dependent would wait forever.
                 self.retain_owners(target, object, |uid| {
                     owners.solid.iter().any(|owner| owner.uid == uid)
                 })
@@ -217,7 +218,7 @@ impl GarbageCollector {
         let kind = self.registry.served_kind(&owner.api_version, &owner.kind);
         let Some(kind) = kind else {
             let (kind, version) = (&owner.kind, &owner.api_version);
-            tracing::debug!(%version, %kind, dependent = dependent.name, "the kind of an owner is not served");
+            tracing::debug!(%version, %kind, dependent = dependent.name, "kind of owner is not served");
             return Ok(OwnerState::Unknown);
         };
         if kind.namespaced && dependent.namespace.is_none() {
@@ -245,8 +246,8 @@ impl GarbageCollector {
         })
     }
 
-    /// Deletes the object that `metadata` was read from, if it still has that version; or at any
-    /// version, if its owner references are unchanged.
+    /// Deletes the object that `metadata` was read from, if it still has the resourceVersion
+    /// `version` or if its owner references are unchanged.
     async fn delete(
         &self,
         target: &Target,
@@ -307,8 +308,8 @@ impl GarbageCollector {
         self.patch_owners(target, object, retained).await.map(drop)
     }
 
-    /// Sets `blockOwnerDeletion` to false in all owner references of an object; returns its version
-    /// after that.
+    /// Sets `blockOwnerDeletion` to false in all owner references of an object; returns its new
+    /// resourceVersion.
     async fn unblock_owners(&self, target: &Target, object: &Object) -> Result<String, ApiError> {
         let unblocked = |mut owners: Vec<Value>| {
             for owner in &mut owners {
@@ -358,13 +359,13 @@ impl GarbageCollector {
     /// removes its `orphan` finalizer.
     pub(super) async fn orphan(&self, uid: &Uid) -> Result<Next, ApiError> {
         let view = self.graph.lock().view(uid);
-        let Some(place) = view
+        let Some(location) = view
             .filter(|view| view.orphans_dependents)
-            .and_then(|view| view.place)
+            .and_then(|view| view.location)
         else {
             return Ok(Next::Done);
         };
-        let Some((target, object)) = self.live(uid, &place).await? else {
+        let Some((target, object)) = self.get_live(uid, &location).await? else {
             return Ok(self.forget(uid));
         };
         let metadata = Metadata::parse(&object);
@@ -393,12 +394,12 @@ impl GarbageCollector {
     }
 
     async fn orphan_one(&self, owner: &Uid, dependent: &Dependent) -> Result<(), ApiError> {
-        let Some(place) = &dependent.place else {
+        let Some(location) = &dependent.location else {
             return Ok(());
         };
         let mut tries = 0;
         loop {
-            let Some((target, object)) = self.live(&dependent.uid, place).await? else {
+            let Some((target, object)) = self.get_live(&dependent.uid, location).await? else {
                 return Ok(());
             };
             let owned = Metadata::of(&object).owners;

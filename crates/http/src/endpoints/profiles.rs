@@ -1,5 +1,5 @@
-//! `/debug/pprof/`: profiles of the running server, under kube-apiserver's paths. By default only administrators may read
-//! them.
+//! Serves profiles of the running server at `/debug/pprof/`, with kube-apiserver's paths. By default only administrators may
+//! read them.
 
 use std::time::Duration;
 
@@ -21,15 +21,15 @@ use watchet_profiling::{
     CPU_PROFILE_BYTES, HeapSampling, heap_sampling, record_cpu_profile, record_heap_profile,
 };
 
-/// How long a profile is recorded without `seconds`, as upstream.
+/// The duration of a recording without the parameter `seconds`, as upstream for CPU profiles.
 const SECONDS_DEFAULT: u32 = 30;
 
-/// The longest time for which a profile is recorded.
+/// The maximum of the parameter `seconds`.
 const SECONDS_MAX: u32 = 3600;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Returns what follows `/debug/pprof/` in the path with these segments, if it is below: `profile`, or nothing.
+/// Returns the part of a path after `/debug/pprof/`, such as `profile`, which can be empty; `None` for other paths.
 pub(crate) fn name<'a>(segments: &[&'a str]) -> Option<&'a str> {
     match segments {
         ["debug", "pprof"] => Some(""),
@@ -38,11 +38,11 @@ pub(crate) fn name<'a>(segments: &[&'a str]) -> Option<&'a str> {
     }
 }
 
-/// Responds with a profile, the command line or the index. A profile has no time limit but its own; if the client ends the connection,
-/// or the server drains, the recording ends.
+/// Responds with a profile, the command line or the index. The request timeout does not apply to a recording. It ends early if the
+/// client closes the connection or the server drains.
 ///
 /// # Errors
-/// 404 without `--profiling` or if there is no such profile, 405 for a method other than GET and HEAD, 400 for an invalid `seconds`;
+/// 404 with `--profiling=false` or if there is no such profile, 405 for a method other than GET and HEAD, 400 for an invalid `seconds`;
 /// 409 if a profile is being recorded, 429 if the server has too little memory for a profile, 501 if the build records no heap
 /// profiles.
 pub(crate) async fn serve(
@@ -59,14 +59,14 @@ pub(crate) async fn serve(
         "" => Ok(response(StatusCode::OK, TEXT, Body::from(index()))),
         "cmdline" => Ok(response(StatusCode::OK, TEXT, Body::from(command_line()))),
         "profile" => {
-            let duration = seconds(parts)?.unwrap_or(SECONDS_DEFAULT);
+            let seconds = seconds_parameter(parts)?.unwrap_or(SECONDS_DEFAULT);
             check_memory(state)?;
-            let profile = record_cpu_profile(tasks, duration_of(duration)).await?;
+            let profile = record_cpu_profile(tasks, duration_of(seconds)).await?;
             Ok(profile_response(state, profile, "profile"))
         }
         "heap" => {
-            let duration = heap_seconds(seconds(parts)?, heap_sampling())?;
-            let profile = record_heap_profile(tasks, duration_of(duration)).await?;
+            let seconds = heap_seconds(seconds_parameter(parts)?, heap_sampling())?;
+            let profile = record_heap_profile(tasks, duration_of(seconds)).await?;
             Ok(profile_response(state, profile, "heap"))
         }
         _ => Err(HttpError::NoSuchPath),
@@ -77,8 +77,8 @@ fn duration_of(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into())
 }
 
-/// Returns the value of `seconds`, if the request has one.
-fn seconds(parts: &Parts) -> Result<Option<u32>, HttpError> {
+/// Returns the value of the query parameter `seconds`; `None` if it is absent.
+fn seconds_parameter(parts: &Parts) -> Result<Option<u32>, HttpError> {
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     let Some(seconds) = query.integer("seconds")? else {
         return Ok(None);
@@ -93,23 +93,23 @@ fn seconds(parts: &Parts) -> Result<Option<u32>, HttpError> {
     }
 }
 
-/// Returns for how many seconds a heap profile is recorded.
-fn heap_seconds(given: Option<u32>, sampling: HeapSampling) -> Result<u32, HttpError> {
-    match (sampling, given) {
+/// Returns the duration of a heap profile in seconds. `requested` is the value of the parameter `seconds`.
+fn heap_seconds(requested: Option<u32>, sampling: HeapSampling) -> Result<u32, HttpError> {
+    match (sampling, requested) {
         (HeapSampling::Always, None) => Ok(0),
         (HeapSampling::Always, Some(seconds)) => Err(HttpError::BadRequest(format!(
-            "invalid value {seconds} of query parameter \"seconds\": omit it, because the environment variable _RJEM_MALLOC_CONF \
-             contains prof_active:true: a heap profile has all allocations since the start of the server"
+            "invalid value {seconds} of query parameter \"seconds\": omit it: with prof_active:true in the environment variable \
+             _RJEM_MALLOC_CONF, a heap profile contains all allocations since the start of the server"
         ))),
-        (_, given) => Ok(given.unwrap_or(SECONDS_DEFAULT)),
+        (_, requested) => Ok(requested.unwrap_or(SECONDS_DEFAULT)),
     }
 }
 
-/// Checks that the memory for a CPU profile fits below the limit of the server.
+/// Checks that a CPU profile fits below the memory limit of the server.
 fn check_memory(state: &HttpState) -> Result<(), HttpError> {
     let memory = &state.config.memory;
     let reserved = memory.reserve(MemoryUse::Profile, CPU_PROFILE_BYTES, false)?;
-    // Most of it is used only at the end, so lists may use it until then.
+    // The recording uses most of this memory only at its end. Until then, other requests may use it.
     drop(reserved);
     Ok(())
 }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_the_directory() {
+    fn only_paths_below_debug_pprof_have_a_name() {
         assert_eq!(name(&["debug", "pprof"]), Some(""));
         assert_eq!(name(&["debug", "pprof", "heap"]), Some("heap"));
         for other in [&["debug"][..], &["debug", "pprof", "a", "b"], &["pprof"]] {

@@ -79,7 +79,7 @@ pub(crate) enum HttpError {
     /// 429: the server has too little memory.
     #[error(transparent)]
     MemoryPressure(#[from] MemoryRefusal),
-    /// 409, 500 or 501: no profile was recorded.
+    /// 409, 500 or 501: the recording of a profile failed.
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// 408
@@ -215,7 +215,7 @@ impl HttpError {
 fn profile_status(error: &ProfileError) -> Status {
     let text = error.to_string();
     match error {
-        // Upstream's is a 500.
+        // Upstream returns 500.
         ProfileError::InProgress(_) => Status::failure(409, "Conflict", text),
         ProfileError::NoHeapProfiles => Status::failure(501, "NotImplemented", text),
         ProfileError::Failed { .. } => internal(&text),

@@ -16,17 +16,17 @@ pub(crate) struct WatchMeter {
     pub(crate) started: Instant,
     /// The watch in the list of open watches; `None` in tests.
     pub(crate) record: Option<Arc<WatchRecord>>,
-    /// The events that the connection has yet to write; `None` without a connection whose writes are known.
-    pub(crate) connection: Option<Arc<UnsentEvents>>,
+    /// The events that the client's connection has not written yet; `None` if the server does not measure its writes.
+    pub(crate) unsent_events: Option<Arc<UnsentEvents>>,
     /// The number of frames and bytes so far.
     pub(crate) sent: (u64, u64),
 }
 
 impl WatchMeter {
-    /// Records events whose frames the connection writes next.
-    pub(crate) fn unsent(&self, received: ReceivedEvents) {
-        if let Some(connection) = &self.connection {
-            connection.add(&self.metrics, received.arrived, received.count);
+    /// Records that the connection writes the frames of these events next.
+    pub(crate) fn record_unsent(&self, received: ReceivedEvents) {
+        if let Some(unsent_events) = &self.unsent_events {
+            unsent_events.add(&self.metrics, received.arrived, received.count);
         }
     }
 

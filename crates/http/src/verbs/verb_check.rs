@@ -1,12 +1,12 @@
-//! Checks whether a resource supports a verb on the requested path (collection, object,
-//! subresource; namespaced or not).
+//! Checks whether a resource supports a verb at the requested path: a collection, an object or a
+//! subresource, with or without a namespace.
 
 use watchet_registry::Resource;
 
 use crate::error::HttpError;
 use crate::request::request_info::Verb;
 
-/// Checks that `resource` supports `verb` on this path.
+/// Checks that `resource` supports `verb` at the path with these parts.
 ///
 /// # Errors
 /// 404 if the path does not exist for the resource, 405 if it supports other verbs only.
@@ -17,27 +17,27 @@ pub(crate) fn check_verb(
     named: bool,
     subresource: Option<&str>,
 ) -> Result<(), HttpError> {
-    let misplaced = match resource.namespaced {
+    let is_misplaced = match resource.namespaced {
         true => named && !namespaced,
         false => namespaced,
     };
     let found = subresource.map(|name| resource.subresource(name));
-    if misplaced || found == Some(None) {
+    if is_misplaced || found == Some(None) {
         return Err(HttpError::NoSuchPath);
     }
     let verb = verb.ok_or(HttpError::MethodNotAllowed)?;
-    let served = match found.flatten() {
+    let is_served = match found.flatten() {
         Some(found) => found.verbs.contains(&verb.as_str()),
         None => resource.verbs.iter().any(|served| served == verb.as_str()),
     };
-    let fits = match verb {
+    let has_valid_scope = match verb {
         // A list across all namespaces is allowed; a write needs a namespace.
         Verb::Create if subresource.is_some() => named,
         Verb::Create | Verb::DeleteCollection => !named && namespaced == resource.namespaced,
         Verb::Update | Verb::Patch => named,
         Verb::Get | Verb::List | Verb::Watch | Verb::Delete => true,
     };
-    match served && fits {
+    match is_served && has_valid_scope {
         true => Ok(()),
         false => Err(HttpError::MethodNotAllowed),
     }
@@ -79,12 +79,12 @@ mod tests {
         }
     }
 
-    /// `place` contains `n` if a namespace is given, `o` if an object is.
-    fn check(resource: &Resource, verb: Verb, place: &str, subresource: Option<&str>, code: u16) {
-        let (namespaced, named) = (place.contains('n'), place.contains('o'));
+    /// `path` contains `n` if the path has a namespace, and `o` if it has the name of an object.
+    fn check(resource: &Resource, verb: Verb, path: &str, subresource: Option<&str>, code: u16) {
+        let (namespaced, named) = (path.contains('n'), path.contains('o'));
         let actual = check_verb(resource, Some(verb), namespaced, named, subresource);
         let actual = actual.map_or_else(|error| error.status().code, |()| 200);
-        assert_eq!(actual, code, "{verb:?} {place:?} {subresource:?}");
+        assert_eq!(actual, code, "{verb:?} {path:?} {subresource:?}");
     }
 
     #[test]

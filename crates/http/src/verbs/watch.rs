@@ -27,25 +27,25 @@ use crate::watch_access::Requirements;
 use watchet_api::{ListOptions, UserInfo};
 use watchet_registry::{OpenWatch, WatchOrigin, WatchRecord};
 
-/// The parameter of a watch that requests the history of storage instead: the events after the resourceVersion, or all
-/// events that storage has, then a bookmark. The watch then ends.
+/// The query parameter with which a watch returns the history of storage: the events after its resourceVersion, or all
+/// events that storage has, and a bookmark. Then the watch ends.
 const HISTORY: &str = "historyFromStorage";
 
-/// The time limit of a watch of history.
+/// The maximum duration of a watch with [`HISTORY`].
 const HISTORY_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// How long after its end a watch waits for the client to receive the rest.
+/// How long the server waits after the end of a watch for the client to receive the rest.
 const WATCH_END_SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     let (negotiated, renderer) = call.negotiate(ResponseKind::Watch)?;
     let options = list_options(&call.query, ListFor::Watch, call.name.as_deref())?;
-    // A compressed watch cannot share frames with others, so only streamed lists are
-    // compressed.
     let socket = match websocket::is_upgrade(&call.parts.headers) {
         true => Some(WatchUpgrade::from_parts(&call.parts).await?),
         false => None,
     };
+    // A compressed watch cannot share encoded frames with other watches, so only streaming lists are
+    // compressed.
     let streamed_list = options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
     let gzip = streamed_list && accepts_gzip(&call.parts.headers);
     let user = call.parts.extensions.get::<Arc<UserInfo>>();
@@ -83,7 +83,7 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
             let open_watches = call.registry().open_watches();
             Some(open_watches.add(origin, watch.monitor(), ended.clone()))
         }
-        // A read of history ends by itself, so it is not an open watch.
+        // A watch of history ends by itself, so the resource `watchers` does not list it.
         Events::Past { .. } => None,
     };
     let meter = watch_meter(call, open.as_ref().map(OpenWatch::record));
@@ -143,7 +143,7 @@ fn watch_meter(call: &Call, record: Option<&Arc<WatchRecord>>) -> WatchMeter {
         metrics: http.watches(&resource.group, &resource.version, &resource.plural),
         scope: scope_of(call.name.is_some(), call.namespace.is_some()),
         started: Instant::now(),
-        connection: call.parts.extensions.get().cloned(),
+        unsent_events: call.parts.extensions.get().cloned(),
         record: record.cloned(),
         sent: (0, 0),
     }

@@ -42,7 +42,7 @@ impl Events {
         }
     }
 
-    /// Returns the live events that were returned since the last call; `None` if there were none.
+    /// Returns the live events that [`Self::poll_next`] has returned since the last call; `None` if there are none.
     pub(super) fn take_received(&mut self) -> Option<ReceivedEvents> {
         match self {
             Self::Live(watch) => watch.take_received(),

@@ -1,4 +1,5 @@
-//! Read access of admission to the cluster: namespaces, objects, parameters of policies, and other versions of an object.
+//! Implements `Cluster` for the registry: gives admission plugins access to namespaces, objects and parameters of policies,
+//! and converts, patches and mutates objects for webhooks and policies.
 
 use std::sync::Arc;
 
@@ -110,8 +111,8 @@ impl Cluster for Registry {
         freshness: Freshness,
     ) -> Result<Vec<Value>, ClusterError> {
         let resource = self.preferred(resource)?;
-        // The usual case of quotas and limit ranges, which are read for most writes. A cache without a state has no size,
-        // so it is not taken for empty.
+        // Avoids the list in the usual case of quotas and limit ranges, which most writes read: there are none. A cache
+        // that is not initialized has no size, so it does not count as empty.
         let is_empty = || {
             self.cache_size(&resource)
                 .is_some_and(|size| size.objects == 0)
@@ -209,7 +210,7 @@ impl Cluster for Registry {
         json_patch::apply(&mut object, &patch).map_err(|error| error.to_string())?;
         let is = GroupVersionKind::of(&object);
         if is != *kind {
-            return Err(format!("the patch makes {is:?} of {kind:?}"));
+            return Err(format!("the patch changes {kind:?} to {is:?}"));
         }
         let Some(resource) = self.resource_of_kind(kind) else {
             // The kind of a subresource has no defaults.
@@ -245,16 +246,15 @@ impl Cluster for Registry {
     async fn params(
         &self,
         kind: &GroupVersionKind,
-        given: &str,
-        of_write: &str,
+        binding_namespace: &str,
+        write_namespace: &str,
         query: &ParamQuery,
     ) -> Result<Vec<Value>, ParamError> {
         let resource = self.resource_of_kind(kind);
         let resource = resource.ok_or_else(|| ParamError::NoSuchKind(kind.to_string()))?;
-        let namespace = match (resource.namespaced, given, of_write) {
+        let namespace = match (resource.namespaced, binding_namespace, write_namespace) {
             (true, "", "") => return Err(ParamError::NoNamespace),
-            (true, "", of_write) => Some(of_write),
-            (true, given, _) => Some(given),
+            (true, "", namespace) | (true, namespace, _) => Some(namespace),
             (false, "", _) => None,
             (false, ..) => return Err(ParamError::NeedlessNamespace),
         };

@@ -12,7 +12,7 @@ use super::cluster::{Cluster, RetryPolicy};
 use super::failure::Failure;
 use watchet_metrics::Histogram;
 
-/// A key may outlive its TTL by this percentage, so that keys can share a lease.
+/// A key may outlive its TTL by this percentage of the TTL, so that keys can share a lease.
 const SLACK_PERCENT: u32 = 5;
 
 /// A key outlives its TTL by at most this time.
@@ -21,20 +21,20 @@ const SLACK_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of keys per lease. etcd deletes all of them in one transaction on expiry.
 const KEYS_PER_LEASE: u32 = 1000;
 
-/// Timeout of a grant.
+/// The timeout of the request that grants a lease.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The lease granted last.
+/// The lease that was granted last. New keys share it.
 #[derive(Debug, Clone, Copy)]
-struct Granted {
+struct SharedLease {
     id: i64,
     expires: Instant,
     keys: u32,
 }
 
-impl Granted {
-    /// Returns true if a key with this `ttl` may be attached.
-    fn fits(&self, ttl: Duration, now: Instant) -> bool {
+impl SharedLease {
+    /// Returns true if a key with this `ttl` may be attached to the lease.
+    fn can_attach(&self, ttl: Duration, now: Instant) -> bool {
         let due = now + ttl;
         due <= self.expires && self.expires <= due + slack(ttl) && self.keys < KEYS_PER_LEASE
     }
@@ -44,15 +44,15 @@ impl Granted {
 #[derive(Debug)]
 pub(super) struct Leases {
     /// Observes the number of keys of each replaced lease.
-    keys: Arc<Histogram>,
-    /// An async lock, held during a grant, which waiting callers share.
-    last: Mutex<Option<Granted>>,
+    keys_per_lease: Arc<Histogram>,
+    /// `get` holds the lock while it requests a lease, so that concurrent callers wait and then share the new lease.
+    last: Mutex<Option<SharedLease>>,
 }
 
 impl Leases {
-    pub(super) fn new(keys: Arc<Histogram>) -> Self {
+    pub(super) fn new(keys_per_lease: Arc<Histogram>) -> Self {
         Self {
-            keys,
+            keys_per_lease,
             last: Mutex::default(),
         }
     }
@@ -60,40 +60,40 @@ impl Leases {
     /// Returns a lease under which a key lives for `ttl`, or slightly longer.
     pub(super) async fn get(&self, cluster: &Cluster, ttl: Duration) -> Result<i64, Failure> {
         let mut last = self.last.lock().await;
-        if let Some(granted) = last.as_mut()
-            && granted.fits(ttl, Instant::now())
+        if let Some(lease) = last.as_mut()
+            && lease.can_attach(ttl, Instant::now())
         {
-            granted.keys += 1;
-            return Ok(granted.id);
+            lease.keys += 1;
+            return Ok(lease.id);
         }
         let requested_at = Instant::now();
         let seconds = whole_seconds(ttl + slack(ttl));
         // A repeated grant is safe: a lease without keys expires without effect.
-        let answer = cluster
+        let granted = cluster
             .call(RetryPolicy::Repeatable, GRANT_TIMEOUT, |member| {
                 let mut lease = member.calls().lease;
                 async move { Ok(lease.grant(seconds, None).await?) }
             })
             .await?;
         // etcd has a minimum TTL and may grant more than requested.
-        let lifetime = Duration::from_secs(u64::try_from(answer.ttl()).unwrap_or(0));
-        let id = answer.id();
+        let lifetime = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(0));
+        let id = granted.id();
         let expires = requested_at + lifetime;
-        let replaced = last.replace(Granted {
+        let replaced = last.replace(SharedLease {
             id,
             expires,
             keys: 1,
         });
         if let Some(replaced) = replaced {
-            self.keys.observe(f64::from(replaced.keys));
+            self.keys_per_lease.observe(f64::from(replaced.keys));
         }
         Ok(id)
     }
 
-    /// Drops the lease `id`, which etcd no longer has.
+    /// Stops the use of the lease `id`, which etcd has revoked or expired.
     pub(super) async fn forget(&self, id: i64) {
         let mut last = self.last.lock().await;
-        if last.is_some_and(|granted| granted.id == id) {
+        if last.is_some_and(|lease| lease.id == id) {
             *last = None;
         }
     }
@@ -125,25 +125,25 @@ mod tests {
     async fn lease_is_shared_only_within_the_slack() {
         let now = Instant::now();
         let ttl = Duration::from_secs(3600);
-        let granted = Granted {
+        let lease = SharedLease {
             id: 1,
             expires: now + ttl + slack(ttl),
             keys: 1,
         };
-        assert!(granted.fits(ttl, now));
-        assert!(granted.fits(ttl, now + Duration::from_secs(60)));
+        assert!(lease.can_attach(ttl, now));
+        assert!(lease.can_attach(ttl, now + Duration::from_secs(60)));
         assert!(
-            !granted.fits(ttl, now + Duration::from_secs(61)),
+            !lease.can_attach(ttl, now + Duration::from_secs(61)),
             "the key would expire early"
         );
         assert!(
-            !granted.fits(Duration::from_secs(600), now),
+            !lease.can_attach(Duration::from_secs(600), now),
             "the key would expire late"
         );
-        let full = Granted {
+        let full = SharedLease {
             keys: KEYS_PER_LEASE,
-            ..granted
+            ..lease
         };
-        assert!(!full.fits(ttl, now));
+        assert!(!full.can_attach(ttl, now));
     }
 }

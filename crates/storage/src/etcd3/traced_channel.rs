@@ -1,4 +1,4 @@
-//! `TracedChannel`: adds the trace context of the current request to each call of etcd, and a span around it, as upstream.
+//! `TracedChannel`: starts a span for each call to etcd and adds the trace context to the call, as upstream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use tonic::codegen::{Service, StdError};
 use tonic::transport::Channel;
 use watchet_telemetry::{ChildSpan, KeyValue, text_attribute};
 
-/// A channel with tracing.
+/// A channel that traces its calls.
 #[derive(Debug, Clone)]
 pub(super) struct TracedChannel(Channel);
 
@@ -20,7 +20,7 @@ impl TracedChannel {
     }
 }
 
-/// Starts the span of the call of `path`, such as `/etcdserverpb.KV/Txn`.
+/// Starts the span of a call to the gRPC method at `path`, such as `/etcdserverpb.KV/Txn`.
 fn span(path: &str) -> ChildSpan {
     ChildSpan::start_client(|| {
         let name = path.trim_start_matches('/');

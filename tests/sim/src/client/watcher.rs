@@ -32,7 +32,7 @@ const SLOW_MS: u64 = 3_000;
 /// How far a watch has come, for the end of a simulation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WatchProgress {
-    /// The revision of the last event since the watcher began, or began again.
+    /// The revision of the last event since the start of the watcher or its last [`Watcher::begin_again`].
     reached: Arc<AtomicU64>,
     /// The identity of the present watch; 0 if there is none.
     open: Arc<AtomicU64>,
@@ -208,7 +208,7 @@ impl Watcher {
     fn begin_again(&mut self) {
         self.position = Position::Start;
         self.resumes = None;
-        // What a former watch received says nothing of the next one.
+        // The events of the former watch do not show how far the next watch has come.
         self.watching.reached.store(0, Ordering::Relaxed);
     }
 

@@ -62,7 +62,7 @@ struct Owner {
 #[derive(Debug, Default)]
 struct Node {
     /// `None` for an owner that was referenced but never observed.
-    place: Option<Location>,
+    location: Option<Location>,
     owners: Box<[Owner]>,
     dependents: UidSet,
     being_deleted: bool,
@@ -84,7 +84,7 @@ impl Node {
 /// An object of the graph and its dependents.
 #[derive(Debug, Clone)]
 pub(super) struct View {
-    pub(super) place: Option<Location>,
+    pub(super) location: Option<Location>,
     pub(super) being_deleted: bool,
     pub(super) deletes_dependents: bool,
     pub(super) orphans_dependents: bool,
@@ -95,7 +95,7 @@ pub(super) struct View {
 #[derive(Debug, Clone)]
 pub(super) struct Dependent {
     pub(super) uid: Uid,
-    pub(super) place: Option<Location>,
+    pub(super) location: Option<Location>,
     /// Whether it blocks this owner.
     pub(super) blocks: bool,
     pub(super) deletes_dependents: bool,
@@ -108,8 +108,8 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Records the state of the object at `place`.
-    pub(super) fn observe(&mut self, place: Location, object: &Metadata<'_>) -> Consequences {
+    /// Records the state of the object at `location`.
+    pub(super) fn observe(&mut self, location: Location, object: &Metadata<'_>) -> Consequences {
         let mut then = Consequences::default();
         let known = self.nodes.get_key_value(&*object.uid);
         let known = known.map(|(uid, _)| uid.clone());
@@ -118,7 +118,7 @@ impl Graph {
         }
         let uid = known.unwrap_or_else(|| Uid::from(&*object.uid));
         let node = self.nodes.entry(uid.clone()).or_default();
-        node.place = Some(place);
+        node.location = Some(location);
         let before = std::mem::take(&mut node.owners);
         let owners = self.link(&uid, &before, object, &mut then);
         let node = self.nodes.get_mut(&uid).expect("the node was inserted");
@@ -233,9 +233,9 @@ impl Graph {
     }
 
     /// Records that an owner exists where its dependents refer to it.
-    pub(super) fn found(&mut self, uid: &str, place: impl FnOnce() -> Location) {
+    pub(super) fn found(&mut self, uid: &str, location: impl FnOnce() -> Location) {
         if let Some(node) = self.nodes.get_mut(uid) {
-            node.place.get_or_insert_with(place);
+            node.location.get_or_insert_with(location);
         }
     }
 
@@ -252,13 +252,13 @@ impl Graph {
             let mut owners = node.owners.iter();
             Some(Dependent {
                 uid: dependent.clone(),
-                place: node.place.clone(),
+                location: node.location.clone(),
                 blocks: owners.any(|owner| owner.uid == *uid && owner.blocked),
                 deletes_dependents: node.deletes_dependents,
             })
         });
         Some(View {
-            place: node.place.clone(),
+            location: node.location.clone(),
             being_deleted: node.being_deleted,
             deletes_dependents: node.deletes_dependents,
             orphans_dependents: node.orphans_dependents,
@@ -269,8 +269,8 @@ impl Graph {
     /// Returns the uids of known objects of a resource, by its storage prefix.
     pub(super) fn of_resource(&self, storage_prefix: &str) -> HashSet<Uid> {
         let of_it = |node: &Node| {
-            let place = node.place.as_ref();
-            place.is_some_and(|place| *place.prefix == *storage_prefix)
+            let location = node.location.as_ref();
+            location.is_some_and(|location| *location.prefix == *storage_prefix)
         };
         let nodes = self.nodes.iter().filter(|(_, node)| of_it(node));
         nodes.map(|(uid, _)| uid.clone()).collect()

@@ -32,10 +32,10 @@ fn observe(graph: &mut Graph, line: &str) -> Consequences {
     let columns = ColumnSet::default();
     let object = Object::decode(key, at, EventType::Added, json.as_bytes(), &columns);
     let object = object.unwrap();
-    graph.observe(place(uid), &Metadata::of(&object))
+    graph.observe(location(uid), &Metadata::of(&object))
 }
 
-fn place(key: &str) -> Location {
+fn location(key: &str) -> Location {
     Location {
         prefix: "things".into(),
         key: ObjectKey::from(key),
@@ -158,8 +158,8 @@ fn new_owners_are_reported() {
     assert!(!observe(&mut graph, "b <- a+").new_owners);
     assert!(observe(&mut graph, "b <- a+ c").new_owners);
     let view = graph.view(&"a".into()).unwrap();
-    assert!(view.place.is_none() && view.dependents[0].blocks);
-    graph.found("a", || place("a"));
+    assert!(view.location.is_none() && view.dependents[0].blocks);
+    graph.found("a", || location("a"));
     let mut of_it: Vec<_> = graph.of_resource("things").into_iter().collect();
     of_it.sort();
     assert_eq!(

@@ -28,7 +28,7 @@ pub(crate) trait WatchSource: Send + Unpin + 'static {
     /// As [`Watch::poll_next`](watchet_registry::Watch::poll_next).
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>>;
 
-    /// Returns the live events that were returned since the last call; `None` if there were none.
+    /// Returns the live events that [`Self::poll_next`] has returned since the last call; `None` if there are none.
     fn take_received(&mut self) -> Option<ReceivedEvents>;
 
     /// Returns the last event of a watch whose client has lost access, `None` while it has access. No other event is
@@ -256,12 +256,12 @@ impl<W: WatchSource> WatchFrames<W> {
         Some(frame.unwrap_or_else(|error| self.fail(&encoding_failure(&error))))
     }
 
-    /// Records that the connection writes the last of the received events next.
+    /// After the last item has been encoded, records that the connection writes the live events next.
     fn record_unsent(&mut self) {
         if self.items.len() == 0
             && let Some(received) = self.watcher.take_received()
         {
-            self.encoder.meter.unsent(received);
+            self.encoder.meter.record_unsent(received);
         }
     }
 

@@ -73,7 +73,7 @@ async fn counted_writes(
 fn meter(metrics: &Metrics) -> WatchMeter {
     WatchMeter {
         record: None,
-        connection: None,
+        unsent_events: None,
         sent: (0, 0),
         metrics: metrics.http().watches("", "v1", "pods"),
         scope: RequestScope::Cluster,

@@ -1,4 +1,4 @@
-//! Reads a file with a backup.
+//! `BackupFile`: reads and verifies a backup.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -9,11 +9,11 @@ use super::super::error::{Fault, OpenError};
 use super::{ENTRY_HEAD_LEN, MAGIC};
 use crate::embedded::VALUE_BYTES_MAX;
 
-/// The maximum length of a record: of the largest value, with a key and the fixed members. No store has a longer one,
-/// see [`BackupError::TooLarge`].
+/// The maximum length of a record in bytes: the largest value, a key and the fields of fixed size. No store has a longer
+/// record, see [`BackupError::TooLarge`].
 pub(super) const RECORD_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 16);
 
-/// A backup could not be read, or restored.
+/// The error of a backup that cannot be created, read or restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
@@ -90,18 +90,18 @@ impl BackupFile {
             path: path.to_owned(),
             source,
         })?;
-        let mut opened = Self {
+        let mut backup = Self {
             path: path.to_owned(),
             reader: BufReader::with_capacity(1 << 16, file),
             checksum: crc32fast::Hasher::new(),
             bytes: 0,
             revision: 0,
         };
-        if opened.read::<8>()? != *MAGIC {
-            return Err(opened.damaged("it does not begin as a backup of this version"));
+        if backup.read::<8>()? != *MAGIC {
+            return Err(backup.damaged("it does not begin as a backup of this version"));
         }
-        opened.revision = u64::from_le_bytes(opened.read()?);
-        Ok(opened)
+        backup.revision = u64::from_le_bytes(backup.read()?);
+        Ok(backup)
     }
 
     /// Passes each record with its revision to `each`, and checks that the backup is complete.
@@ -116,7 +116,7 @@ impl BackupFile {
                 break;
             }
             if len > RECORD_BYTES_MAX {
-                return Err(self.damaged(&format!("a record of {len} bytes")));
+                return Err(self.damaged(&format!("a record has {len} bytes")));
             }
             let revision = u64::from_le_bytes(self.read()?);
             record.resize(len, 0);
@@ -128,7 +128,7 @@ impl BackupFile {
                 Err(fault) => return Err(OpenError::from_fault(&self.path, fault).into()),
             };
             if *key <= *last {
-                return Err(self.damaged(&format!("{key} follows {last}")));
+                return Err(self.damaged(&format!("the key {key} is after {last}")));
             }
             key.clone_into(&mut last);
             keys += 1;
@@ -137,7 +137,7 @@ impl BackupFile {
         let expected = u64::from_le_bytes(self.read()?);
         let checksum = self.checksum.clone().finalize();
         if expected != keys || self.read()? != checksum.to_le_bytes() {
-            return Err(self.damaged("its checksum is wrong"));
+            return Err(self.damaged("its checksum does not match"));
         }
         let mut more = [0];
         match self.reader.read(&mut more) {
@@ -146,7 +146,7 @@ impl BackupFile {
                 keys,
                 bytes: self.bytes,
             }),
-            Ok(_) => Err(self.damaged("it has more bytes than its end says")),
+            Ok(_) => Err(self.damaged("it continues after its last record")),
             Err(source) => Err(self.unreadable(source)),
         }
     }
