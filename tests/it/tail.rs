@@ -381,9 +381,7 @@ async fn a_deleted_definition_is_reported_once_until_it_returns() {
     });
     let define = async || {
         let definition = definition.to_string();
-        kubectl
-            .run_with(&["create", "-f", "-"], &definition)
-            .await;
+        kubectl.run_with(&["create", "-f", "-"], &definition).await;
         let established = "--for=condition=Established";
         kubectl
             .run(&["wait", established, "crd/foos.tail.example"])

@@ -98,7 +98,9 @@ async fn rounds_of_watches_that_are_not_read_leave_no_memory() {
         sleep(Duration::from_secs(5)).await;
         usage::wait_until_idle(&server).await;
         let now = usage::kib(&server, "RssAnon") >> 10;
-        println!("round {round}: {before} MiB, {during} MiB with {WATCHES} watches (peak {peak}), then {now} MiB");
+        println!(
+            "round {round}: {before} MiB, {during} MiB with {WATCHES} watches (peak {peak}), then {now} MiB"
+        );
         after.push(now);
     }
     // The history of the first round stays.

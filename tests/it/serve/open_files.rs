@@ -3,8 +3,8 @@
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::Command;
 use tokio::net::TcpStream;
+use tokio::process::Command;
 use tokio::time::{Duration, sleep, timeout};
 
 use crate::harness::{PATIENCE, Protocol, Server};
@@ -47,7 +47,9 @@ async fn the_soft_limit_of_open_files_is_raised_to_the_hard_limit() {
 /// Sets the soft limit of open files of a running server.
 async fn set_soft_limit(server: &Server, files: &str) {
     let (pid, limit) = (server.pid().to_string(), format!("--nofile={files}:"));
-    let set = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
+    let set = Command::new("prlimit")
+        .args(["--pid", &pid, &limit])
+        .status();
     assert!(set.await.expect("prlimit of util-linux").success());
 }
 

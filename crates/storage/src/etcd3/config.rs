@@ -118,7 +118,9 @@ pub enum ConnectError {
         reason: String,
     },
     /// etcd was restored from a backup that is too old to advance its revision by writes.
-    #[error("{0}; if this is another etcd than before, remove the file etcd-revision in the data directory")]
+    #[error(
+        "{0}; if this is another etcd than before, remove the file etcd-revision in the data directory"
+    )]
     Restored(String),
     /// No endpoint responded.
     #[error("no etcd endpoint answered: {}", .failures.join("; "))]

@@ -116,7 +116,12 @@ mod tests {
     fn a_damaged_file_is_as_a_new_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("etcd-revision");
-        for damaged in [&b"\xff\xfe"[..], b"12", b"x y z /registry\n", b"12 7 a:1 /reg"] {
+        for damaged in [
+            &b"\xff\xfe"[..],
+            b"12",
+            b"x y z /registry\n",
+            b"12 7 a:1 /reg",
+        ] {
             std::fs::write(&path, damaged).unwrap();
             let file = KnownClusterFile::open(&path, &endpoints(&["a:1"]), "/registry").unwrap();
             assert_eq!(file.known(), None, "{damaged:?}");

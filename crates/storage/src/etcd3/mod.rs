@@ -120,10 +120,14 @@ impl Etcd3 {
             recovery: tokio::sync::Mutex::default(),
         };
         if etcd.known.is_some() {
-            etcd.compare_with_known().await.map_err(|error| match error {
-                RecoveryError::Storage(error) => unreachable(vec![error.to_string()]),
-                error @ RecoveryError::TooOld { .. } => ConnectError::Restored(error.to_string()),
-            })?;
+            etcd.compare_with_known()
+                .await
+                .map_err(|error| match error {
+                    RecoveryError::Storage(error) => unreachable(vec![error.to_string()]),
+                    error @ RecoveryError::TooOld { .. } => {
+                        ConnectError::Restored(error.to_string())
+                    }
+                })?;
         }
         Ok(Arc::new(etcd))
     }
