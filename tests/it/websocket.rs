@@ -30,10 +30,10 @@ on_both!(|server| (server) => [
     a_watch_ends_with_an_error_event_when_its_client_loses_access,
 ]);
 
-type Refusal = Box<Response<Option<Vec<u8>>>>;
+pub(crate) type Refusal = Box<Response<Option<Vec<u8>>>>;
 
 /// Opens a WebSocket over a connection; also returns the head of the response.
-async fn open_over<S: AsyncRead + AsyncWrite + Unpin>(
+pub(crate) async fn open_over<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     path: &str,
     headers: &[(&'static str, &str)],

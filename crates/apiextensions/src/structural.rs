@@ -339,8 +339,6 @@ impl Check<'_> {
         let own = compiler.schema(schema);
         let mut filled = default.clone();
         own.fill(&mut filled);
-        let mut pruned = filled.clone();
-        own.prune(&mut pruned);
         let mut causes = Causes::default();
         validate(&own, &filled, None, &mut causes);
         for cause in causes.into_vec() {

@@ -18,6 +18,7 @@ use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Ve
 use crate::request_audit::ClientAddress;
 use crate::request_monitor::scope_of;
 use crate::response::guarded_body::GuardedBody;
+use crate::response::websocket::WebSocketSpan;
 use crate::state::HttpState;
 
 /// Besides `system:masters`, the group of users whose requests continue the trace of the client, as upstream.
@@ -63,12 +64,16 @@ impl RequestTrace {
     }
 
     /// Moves the span into the body of `response`, so that it ends when the body has been sent or dropped, as upstream. The span
-    /// of a watch therefore ends with the watch.
+    /// of a watch therefore ends with the watch, also with that over a WebSocket.
     pub(crate) fn with_response(self, response: Response) -> Response {
         let Self::Traced(span) = self else {
             return response;
         };
         span.set_response(response.status().as_u16());
+        if let Some(of_websocket) = response.extensions().get::<WebSocketSpan>() {
+            of_websocket.set(span);
+            return response;
+        }
         response.map(|body| GuardedBody::wrap(body, span))
     }
 }

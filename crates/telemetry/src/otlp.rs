@@ -162,7 +162,7 @@ impl Exporter {
         let metrics = self.metrics.traces();
         metrics.exported.add(spans - dropped);
         if dropped == 0 {
-            self.failures.reset();
+            self.record_warning(&error);
             return;
         }
         metrics.dropped_export_failed.add(dropped);
@@ -177,9 +177,25 @@ impl Exporter {
             );
         }
     }
+
+    /// Logs the warning of a collector that has accepted all spans; none if it is empty.
+    fn record_warning(&self, warning: &str) {
+        if warning.is_empty() {
+            self.failures.reset();
+        } else if let Some(suppressed) = self.failures.next() {
+            let endpoint = &self.endpoint;
+            tracing::warn!(
+                endpoint,
+                warning,
+                suppressed,
+                "warning of the trace collector"
+            );
+        }
+    }
 }
 
-/// The spans of an export that the collector has rejected (`partial_success` of OTLP), and its reason.
+/// The spans of an export that the collector has rejected (`partial_success` of OTLP), and its reason. Without rejected
+/// spans, the message is a warning.
 struct Rejected {
     spans: usize,
     message: String,

@@ -7,11 +7,14 @@ mod propagation;
 mod spans;
 
 use std::path::Path;
+use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
-use crate::harness::{Response, Wire};
+use crate::custom::webhooks::{NEWER, converted_foos, sized};
+use crate::harness::{PATIENCE, Response, Webhook, Wire};
 use collector::ExportedSpan;
 
 pub(super) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -46,6 +49,29 @@ async fn create(wire: &mut Wire, name: &str, traceparent: &str) -> Response {
         ("user-agent", "test/1"),
     ];
     wire.send(Method::POST, MAPS, &headers, &body).await
+}
+
+/// Creates a definition whose objects `webhook` converts between v1 and v2, and waits until v1 is served.
+async fn define_converted(wire: &mut Wire, webhook: &Webhook) {
+    let definition = converted_foos("v1", webhook.client_config("/convert"));
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let defined = wire.post(definitions, &definition).await;
+    assert_eq!(defined.status, 201, "{}", defined.text());
+    let deadline = Instant::now() + PATIENCE;
+    while wire.get("/apis/example.com/v1/foos").await.status != 200 {
+        assert!(Instant::now() < deadline, "not served");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Creates a foo in v2, which the webhook converts, as part of the trace of `traceparent`.
+async fn create_converted(wire: &mut Wire, traceparent: &str) -> Response {
+    let headers = [
+        ("content-type", "application/json"),
+        ("traceparent", traceparent),
+    ];
+    let foo = sized("v2", "a", 1).to_string();
+    wire.send(Method::POST, NEWER, &headers, &foo).await
 }
 
 /// Returns the span with this name. Panics unless there is exactly one.

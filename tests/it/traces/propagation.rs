@@ -1,16 +1,12 @@
 //! The trace context in requests to other programs: admission webhooks, authorization webhooks, etcd.
 
-use std::time::Duration;
-
-use http::Method;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
 
 use super::collector::{Collector, ExportedSpan};
-use super::{MAPS, TRACE, create, flag, named, traceparent};
+use super::{MAPS, TRACE, create, create_converted, define_converted, flag, named, traceparent};
 use crate::admission::cluster::{Cluster, allow, hook, rule};
-use crate::custom::webhooks::{NEWER, converted_foos, converter, sized};
-use crate::harness::{PATIENCE, Protocol, Reply, Server, Webhook};
+use crate::custom::webhooks::converter;
+use crate::harness::{Protocol, Reply, Server, Webhook};
 use crate::storage::etcd::EtcdProcess;
 
 /// Returns the span whose ID is in `traceparent`, which must be sampled.
@@ -90,22 +86,9 @@ async fn conversion_webhooks_continue_the_trace() {
     let (collector, webhook) = (Collector::start().await, converter().await);
     let server = Server::start(&[&flag(directory.path(), &collector.endpoint(), 0)]).await;
     let mut plain = server.plain(Protocol::Http1).await;
-    let definition = converted_foos("v1", webhook.client_config("/convert"));
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let defined = plain.post(definitions, &definition).await;
-    assert_eq!(defined.status, 201, "{}", defined.text());
-    let deadline = Instant::now() + PATIENCE;
-    while plain.get(NEWER).await.status != 200 {
-        assert!(Instant::now() < deadline, "not served");
-        sleep(Duration::from_millis(20)).await;
-    }
+    define_converted(&mut plain, &webhook).await;
     let before = webhook.calls().len();
-    let (foo, parent) = (sized("v2", "a", 1).to_string(), traceparent(TRACE, true));
-    let headers = [
-        ("content-type", "application/json"),
-        ("traceparent", &*parent),
-    ];
-    let created = plain.send(Method::POST, NEWER, &headers, &foo).await;
+    let created = create_converted(&mut plain, &traceparent(TRACE, true)).await;
     assert_eq!(created.status, 201, "{}", created.text());
     server.stop().await;
 

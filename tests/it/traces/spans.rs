@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use http::Method;
 use serde_json::json;
+use tokio::net::TcpStream;
 
 use super::collector::{Collector, hex};
-use super::{CLIENT, MAPS, TRACE, create, flag, named, traceparent};
-use crate::harness::{Protocol, Server};
+use super::{
+    CLIENT, MAPS, TRACE, create, create_converted, define_converted, flag, named, traceparent,
+};
+use crate::harness::{Protocol, Reply, Server, Webhook};
+use crate::websocket;
 
 const ALL: u32 = 1_000_000;
 
@@ -198,12 +203,23 @@ async fn the_span_of_a_watch_ends_with_the_watch() {
         .send(Method::GET, &path, &[("traceparent", &parent)], "")
         .await;
     assert_eq!(watched.status, 200);
+    let of_websocket = "1".repeat(32);
+    let parent = traceparent(&of_websocket, true);
+    let stream = TcpStream::connect(server.insecure()).await.unwrap();
+    let headers = [("traceparent", &*parent)];
+    let mut socket = websocket::open_over(stream, &path, &headers)
+        .await
+        .unwrap()
+        .0;
+    while let Some(Ok(_)) = socket.next().await {}
     server.stop().await;
-    let spans = collector.trace(TRACE);
-    let request = named(&spans, "GET /api/v1/namespaces/{:namespace}/configmaps");
-    let nanos = request.span.end_time_unix_nano - request.span.start_time_unix_nano;
-    assert!(Duration::from_nanos(nanos) >= Duration::from_secs(1));
-    assert!(!spans.iter().any(|span| span.name == "List"), "{spans:#?}");
+    for trace in [TRACE, &of_websocket] {
+        let spans = collector.trace(trace);
+        let request = named(&spans, "GET /api/v1/namespaces/{:namespace}/configmaps");
+        let nanos = request.span.end_time_unix_nano - request.span.start_time_unix_nano;
+        assert!(Duration::from_nanos(nanos) >= Duration::from_secs(1));
+        assert!(!spans.iter().any(|span| span.name == "List"), "{spans:#?}");
+    }
 }
 
 #[tokio::test]
@@ -212,11 +228,14 @@ async fn only_a_5xx_sets_the_status_of_the_span_to_error() {
     let collector = Collector::start().await;
     let server = Server::start(&[&flag(directory.path(), &collector.endpoint(), 0)]).await;
     let mut plain = server.plain(Protocol::Http1).await;
-    for (path, digit) in [("/api/v1/namespaces/default/pods/a/log", "1"), ("/no", "2")] {
-        let parent = traceparent(&digit.repeat(32), true);
-        let headers = [("traceparent", &*parent)];
-        plain.send(Method::GET, path, &headers, "").await;
-    }
+    let webhook = Webhook::answering(|_| Reply::other(500, "broken")).await;
+    define_converted(&mut plain, &webhook).await;
+    let failed = create_converted(&mut plain, &traceparent(&"1".repeat(32), true)).await;
+    assert_eq!(failed.status, 500, "{}", failed.text());
+    let parent = traceparent(&"2".repeat(32), true);
+    let missing = [("traceparent", &*parent)];
+    let missing = plain.send(Method::GET, "/no", &missing, "").await;
+    assert_eq!(missing.status, 404);
     server.stop().await;
     let spans = collector.spans();
     let request = |digit: &str| {
@@ -226,10 +245,15 @@ async fn only_a_5xx_sets_the_status_of_the_span_to_error() {
             .find(|span| span.parent == CLIENT)
             .expect("the request")
     };
-    let log = request("1");
-    let status = log.span.status.clone().unwrap_or_default();
-    let code: u16 = log.attributes["http.response.status_code"].parse().unwrap();
-    assert_eq!(status.code == 2, code >= 500, "STATUS_CODE_ERROR: {log:#?}");
+    let failed = request("1");
+    assert_eq!(failed.attributes["http.response.status_code"], "500");
+    let of_webhook = |name| spans.iter().find(|span| span.name == name);
+    let of_webhook = ["Call conversion webhook", "HTTP POST"].map(of_webhook);
+    for span in [Some(failed)].into_iter().chain(of_webhook) {
+        let span = span.expect("a span of the call");
+        let status = span.span.status.clone().unwrap_or_default();
+        assert_eq!(status.code, 2, "STATUS_CODE_ERROR: {span:#?}");
+    }
     let missing = request("2");
     assert_eq!(missing.attributes["http.response.status_code"], "404");
     assert_eq!(missing.span.status.clone().unwrap_or_default().code, 0);

@@ -122,15 +122,17 @@ impl WebhookClient {
         let exchange = async {
             let mut request = request(&destination, &url, body).map_err(&failed)?;
             span.inject(request.headers_mut());
-            self.exchange(&destination, request).await.map_err(&failed)
+            let exchange = self.exchange(&destination, request);
+            let exchanged = tokio::time::timeout(timeout, exchange).await;
+            let exchanged =
+                exchanged.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()));
+            let (status, body) = exchanged.map_err(&failed)?;
+            span.set_attribute(|| {
+                KeyValue::new("http.response.status_code", i64::from(status.as_u16()))
+            });
+            response::accepted(status, body)
         };
-        let (status, body) = tokio::time::timeout(timeout, span.run_fallible(exchange))
-            .await
-            .map_err(|_| failed("context deadline exceeded".to_owned()))??;
-        span.set_attribute(|| {
-            KeyValue::new("http.response.status_code", i64::from(status.as_u16()))
-        });
-        response::accepted(status, body)
+        span.run_fallible(exchange).await
     }
 
     async fn exchange(

@@ -2,6 +2,7 @@
 //! for protobuf. The frames come from the same encoder as those of a response body and are shared
 //! with them.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -17,6 +18,7 @@ use tokio::time::{timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use watchet_tasks::Tasks;
+use watchet_telemetry::ServerSpan;
 
 use crate::error::HttpError;
 use crate::request::accept::Media;
@@ -95,7 +97,10 @@ impl WatchUpgrade {
         // Passes the socket from axum's upgrade task to the task of the watch.
         let (opened, socket) = tokio::sync::oneshot::channel();
         let stop = tasks.token();
+        let span = WebSocketSpan::default();
+        let span_until_end = span.clone();
         tasks.spawn("websocket", async move {
+            let _span = span_until_end;
             // The sender is dropped if the client disconnects before the upgrade completes.
             if let Ok(socket) = socket.await {
                 let feed = Feed {
@@ -115,7 +120,21 @@ impl WatchUpgrade {
         let content_type = media.watch_content_type();
         let content_type = axum::http::HeaderValue::from_static(content_type);
         response.headers_mut().insert(CONTENT_TYPE, content_type);
+        response.extensions_mut().insert(span);
         response
+    }
+}
+
+/// The span of a request for a WebSocket, in the extensions of the response. The span ends with the WebSocket: the body of the
+/// response is empty.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WebSocketSpan(Arc<OnceLock<ServerSpan>>);
+
+impl WebSocketSpan {
+    /// Sets the span.
+    pub(crate) fn set(&self, span: ServerSpan) {
+        let was_unset = self.0.set(span).is_ok();
+        debug_assert!(was_unset, "a request has one span");
     }
 }
 
