@@ -19,7 +19,7 @@ use super::WatchMetrics;
 /// let pods = metrics.http().watches("", "v1", "pods");
 /// connection.add(&pods, Instant::now(), 2);
 /// connection.written();
-/// let page = metrics.render(Format::Text);
+/// let page = metrics.render(Format::Prometheus);
 /// let count = r#"watchet_watch_event_write_duration_seconds_count{group="",version="v1",resource="pods"} 2"#;
 /// assert!(page.contains(count), "{page}");
 /// ```

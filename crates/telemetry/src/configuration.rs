@@ -198,7 +198,7 @@ mod tests {
                 "samplingRatePerMillion: 1000001",
                 "samplingRatePerMillion 1000001: must be",
             ),
-            ("samplingRatePerMillion: often", "often"),
+            ("samplingRatePerMillion: often", "invalid i64 at line 3"),
             (
                 "endpoint: http://collector:4318",
                 "endpoint \"http://collector:4318\": the scheme \"http\" is not supported: write host:port",

@@ -23,6 +23,7 @@
 //! # Example
 //!
 //! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
 //! use http::{HeaderMap, HeaderValue};
 //!
 //! let mut received = HeaderMap::new();
@@ -30,8 +31,6 @@
 //! received.insert("traceparent", HeaderValue::from_static(parent));
 //! let context = watchet_telemetry::extract(&received);
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() {
-//! # let context = watchet_telemetry::extract(&received);
 //! let mut sent = HeaderMap::new();
 //! let call = async { watchet_telemetry::inject(&mut sent) };
 //! watchet_telemetry::with_context(context, call).await;
