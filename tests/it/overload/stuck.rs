@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::slow_clients::{SlowClients, request};
 use super::{MAPS, OBJECT_BYTES, OBJECTS, RECOVERY_MAX, fill, map};
-use crate::harness::{PATIENCE, Server, usage};
+use crate::harness::{PATIENCE, Protocol, Server, usage};
 
 const FLAGS: [&str; 3] = [
     "--storage=memory",

@@ -199,7 +199,7 @@ async fn an_etcd_that_was_restored_from_a_much_older_backup_is_refused() {
     assert!(revision.parse::<u64>().expect("a number") > 1, "{line}");
     fs::write(&file, format!("5000000 {rest}")).expect("a file");
     let run = command()
-        .args(["--storage=etcd", "--etcd-servers", &etcd.url()])
+        .args(["--storage=etcd", "--etcd-servers", etcd.url()])
         .arg("--data-dir")
         .arg(directory.path().join("data"))
         .output();

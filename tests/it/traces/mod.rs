@@ -70,8 +70,8 @@ async fn create_converted(wire: &mut Wire, traceparent: &str) -> Response {
         ("content-type", "application/json"),
         ("traceparent", traceparent),
     ];
-    let foo = sized("v2", "a", 1).to_string();
-    wire.send(Method::POST, NEWER, &headers, &foo).await
+    let body = sized("v2", "a", 1).to_string();
+    wire.send(Method::POST, NEWER, &headers, &body).await
 }
 
 /// Returns the span with this name. Panics unless there is exactly one.
