@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::server::transport::WARNING_INTERVAL;
 use crate::server::transport::connection;
 use crate::server::transport::connections::Connections;
 use crate::server::transport::handshakes::Handshakes;
@@ -108,7 +107,7 @@ pub(in crate::server) async fn accept(
 ) {
     let stop = tasks.token();
     let handshakes = Handshakes::new(HANDSHAKES_MAX);
-    let failures = LogInterval::new(WARNING_INTERVAL);
+    let failures = LogInterval::growing();
     loop {
         let next = async {
             let (stream, peer) = listener.accept().await?;

@@ -7,6 +7,7 @@ use etcd_client::Error;
 use tonic::{Code, Status};
 
 use crate::StorageError;
+use watchet_api::ResourceVersion;
 
 /// The error of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,6 +177,35 @@ fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Why a restored etcd was not recovered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RecoveryError {
+    /// A request to etcd failed. The recovery continues at the next call.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The backup is too old.
+    #[error(
+        "etcd is at revision {restored}, but clients have received revisions up to {lost}: it was restored from a backup, and \
+         clients that resume watches would miss changes; restore it again, with `etcdutl snapshot restore --bump-revision \
+         1000000000 --mark-compacted`"
+    )]
+    TooOld {
+        /// The revision of the restored etcd.
+        restored: ResourceVersion,
+        /// The latest known revision.
+        lost: ResourceVersion,
+    },
+}
+
+impl From<RecoveryError> for StorageError {
+    fn from(error: RecoveryError) -> Self {
+        match error {
+            RecoveryError::Storage(error) => error,
+            error @ RecoveryError::TooOld { .. } => Self::Unavailable(error.to_string()),
+        }
+    }
 }
 
 #[cfg(test)]

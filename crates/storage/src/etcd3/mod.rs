@@ -53,11 +53,10 @@ use self::cluster::{Cluster, RetryPolicy};
 use self::compacted_revision::{COMPACT_REV_KEY, CompactedRevision};
 pub use self::config::{ConnectError, Etcd3Config};
 pub use self::dialer::Dialer;
-use self::failure::Failure;
+use self::failure::{Failure, RecoveryError};
 use self::keys::{Layout, raw_revision, revision};
 use self::known_cluster_file::KnownClusterFile;
 use self::lease::Leases;
-use self::restored::RecoveryError;
 use crate::clock::Clock;
 use crate::revision_times::SAMPLE_PERIOD;
 use crate::{
@@ -120,22 +119,12 @@ impl Etcd3 {
             recovery: tokio::sync::Mutex::default(),
         };
         if etcd.known.is_some() {
-            etcd.compare_with_known()
-                .await
-                .map_err(|error| match error {
-                    RecoveryError::Storage(error) => unreachable(vec![error.to_string()]),
-                    error @ RecoveryError::TooOld { .. } => {
-                        ConnectError::Restored(error.to_string())
-                    }
-                })?;
+            etcd.recover_at_start().await.map_err(|error| match error {
+                RecoveryError::Storage(error) => unreachable(vec![error.to_string()]),
+                error @ RecoveryError::TooOld { .. } => ConnectError::Restored(error.to_string()),
+            })?;
         }
         Ok(Arc::new(etcd))
-    }
-
-    /// Notices and recovers a restore since an earlier process.
-    async fn compare_with_known(&self) -> Result<(), RecoveryError> {
-        self.probe().await.map_err(Failure::into_storage_error)?;
-        self.recover().await
     }
 
     /// Stores what is known of the cluster, so that a later process can compare.

@@ -10,14 +10,16 @@ use futures_util::{StreamExt as _, stream};
 use watchet_tasks::report_slow;
 
 use super::cluster::RetryPolicy;
-use super::failure::Failure;
+use super::failure::{Failure, RecoveryError};
 use super::{Etcd3, WRITE_TIMEOUT, header_revision};
 use crate::{Storage as _, StorageError};
 use watchet_api::ResourceVersion;
 
-/// How far etcd is advanced past the latest known revision: other servers may have seen later ones, and so may this one
-/// in the second before it was killed.
-const MARGIN: u64 = 10_000;
+/// How far etcd is advanced past the latest revision that this process has seen: other servers may have seen later ones.
+const MARGIN: u64 = 1_000;
+
+/// The same if an earlier process has seen the revision: it may have seen later ones in the second before it was killed.
+const MARGIN_AFTER_RESTART: u64 = 10_000;
 
 /// The maximum number of revisions that etcd is advanced by writes; that takes some minutes.
 const ADVANCE_MAX: u64 = 1_000_000;
@@ -28,54 +30,35 @@ const WRITES: usize = 128;
 /// The key of the writes. It is outside of the prefix, as the key of the compactor.
 const ADVANCE_KEY: &str = "watchet_advance_key";
 
-/// Why a restored etcd was not recovered.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum RecoveryError {
-    /// A request to etcd failed. The recovery continues at the next call.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// The backup is too old.
-    #[error(
-        "etcd is at revision {restored}, but clients have received revisions up to {lost}: it was restored from a backup, and \
-         clients that resume watches would miss changes; restore it again, with `etcdutl snapshot restore --bump-revision \
-         1000000000 --mark-compacted`"
-    )]
-    TooOld {
-        /// The revision of the restored etcd.
-        restored: ResourceVersion,
-        /// The latest known revision.
-        lost: ResourceVersion,
-    },
-}
-
-impl From<RecoveryError> for StorageError {
-    fn from(error: RecoveryError) -> Self {
-        match error {
-            RecoveryError::Storage(error) => error,
-            error @ RecoveryError::TooOld { .. } => Self::Unavailable(error.to_string()),
-        }
-    }
-}
-
 impl Etcd3 {
     /// Returns when no revision that clients have received can be used again.
     pub(super) async fn recover(&self) -> Result<(), RecoveryError> {
+        self.recover_with(MARGIN).await
+    }
+
+    /// Notices and recovers a restore since an earlier process.
+    pub(super) async fn recover_at_start(&self) -> Result<(), RecoveryError> {
+        self.probe().await.map_err(Failure::into_storage_error)?;
+        self.recover_with(MARGIN_AFTER_RESTART).await
+    }
+
+    async fn recover_with(&self, margin: u64) -> Result<(), RecoveryError> {
         let identity = self.cluster.identity();
         if identity.lost().is_none() {
             return Ok(());
         }
         let _turn = self.recovery.lock().await;
         while let Some(lost) = identity.lost() {
-            self.advance_past(lost).await?;
+            self.advance_past(lost, margin).await?;
             identity.record_recovery(lost);
         }
         Ok(())
     }
 
-    async fn advance_past(&self, lost: ResourceVersion) -> Result<(), RecoveryError> {
+    async fn advance_past(&self, lost: ResourceVersion, margin: u64) -> Result<(), RecoveryError> {
         let probed = self.probe().await;
         let restored = probed.map_err(Failure::into_storage_error)?;
-        let target = lost.get().saturating_add(MARGIN);
+        let target = lost.get().saturating_add(margin);
         if target.saturating_sub(restored.get()) > ADVANCE_MAX {
             return Err(RecoveryError::TooOld { restored, lost });
         }
