@@ -19,7 +19,7 @@ const START_MAX: Duration = Duration::from_secs(30);
 #[cfg(feature = "etcd")]
 const START_PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns the storage in the etcd of `config`, once it responds. `known` is the file that retains the latest revision.
+/// Returns the storage in the etcd of `config`, once it responds. `last_seen` is the file that retains the latest revision.
 ///
 /// # Errors
 /// [`OpenError::Config`], or [`OpenError::Unreachable`] if it does not respond for half a minute.
@@ -27,10 +27,10 @@ const START_PAUSE: Duration = Duration::from_secs(1);
 pub(super) async fn open(
     config: &EtcdConfig,
     compaction_interval: Duration,
-    known: &Path,
+    last_seen: &Path,
     metrics: &Metrics,
 ) -> Result<Arc<dyn Storage>, OpenError> {
-    Ok(connect(config, compaction_interval, Some(known), metrics).await?)
+    Ok(connect(config, compaction_interval, Some(last_seen), metrics).await?)
 }
 
 /// As [`open`], with the type of the back end.
@@ -38,7 +38,7 @@ pub(super) async fn open(
 pub(in crate::server) async fn connect(
     config: &EtcdConfig,
     compaction_interval: Duration,
-    known: Option<&Path>,
+    last_seen: Option<&Path>,
     metrics: &Metrics,
 ) -> Result<Arc<crate::storage::etcd3::Etcd3>, OpenError> {
     use crate::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
@@ -53,23 +53,26 @@ pub(in crate::server) async fn connect(
         key_file: identity.map(|files| files.key.path.clone()),
         compaction_interval,
         lease_keys: metrics.lease_keys(),
-        known_cluster_file: known.map(Path::to_owned),
+        last_seen_file: last_seen.map(Path::to_owned),
         ..Etcd3Config::default()
     };
     let deadline = Instant::now() + START_MAX;
     loop {
         let error = match Etcd3::connect(etcd.clone()).await {
             Ok(storage) => return Ok(storage),
-            Err(error @ ConnectError::Unreachable { .. }) => error,
+            Err(error @ (ConnectError::Unreachable { .. } | ConnectError::NotAdvanced(_))) => error,
             Err(error) => return Err(ConfigError::new(error).into()),
         };
         if Instant::now() + START_PAUSE >= deadline {
-            return Err(OpenError::Unreachable {
-                servers: config.servers.join(","),
-                error: error.to_string(),
+            return Err(match error {
+                ConnectError::Unreachable { .. } => OpenError::Unreachable {
+                    servers: config.servers.join(","),
+                    error: error.to_string(),
+                },
+                error => ConfigError::new(error).into(),
             });
         }
-        tracing::warn!(%error, "etcd does not respond yet");
+        tracing::warn!(%error, "etcd cannot be used yet");
         tokio::time::sleep(START_PAUSE).await;
     }
 }
@@ -79,7 +82,7 @@ pub(in crate::server) async fn connect(
 pub(super) async fn open(
     config: &EtcdConfig,
     _compaction_interval: Duration,
-    _known: &Path,
+    _last_seen: &Path,
     _metrics: &Metrics,
 ) -> Result<Arc<dyn Storage>, OpenError> {
     let servers = config.servers.join(",");

@@ -74,8 +74,8 @@ pub(in crate::server) async fn open(
             history,
         ))?),
         StorageConfig::Etcd(etcd) => {
-            let known = parent.data_dir.join(ETCD_REVISION_FILE);
-            open_etcd::open(etcd, history.compaction_interval, &known, metrics).await
+            let last_seen = parent.data_dir.join(ETCD_REVISION_FILE);
+            open_etcd::open(etcd, history.compaction_interval, &last_seen, metrics).await
         }
     }
 }

@@ -10,7 +10,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::dialer::Dialer;
 use super::keys::Layout;
-use super::known_cluster_file::KnownClusterFile;
+use super::last_seen_file::LastSeenFile;
 use watchet_metrics::Histogram;
 
 /// Timeout of a TCP connection with its TLS handshake.
@@ -58,8 +58,8 @@ pub struct Etcd3Config {
     pub lease_keys: Arc<Histogram>,
     /// Opens the connections.
     pub dialer: Dialer,
-    /// The file that retains the latest revision, so that a restored etcd is noticed at the next start too.
-    pub known_cluster_file: Option<PathBuf>,
+    /// The file that retains the latest revision, so that the next start detects a restored etcd.
+    pub last_seen_file: Option<PathBuf>,
 }
 
 impl Default for Etcd3Config {
@@ -73,7 +73,7 @@ impl Default for Etcd3Config {
             compaction_interval: Duration::from_secs(300),
             lease_keys: Arc::new(Histogram::new(&[])),
             dialer: Dialer::default(),
-            known_cluster_file: None,
+            last_seen_file: None,
         }
     }
 }
@@ -117,11 +117,14 @@ pub enum ConnectError {
         /// The reason.
         reason: String,
     },
-    /// etcd was restored from a backup that is too old to advance its revision by writes.
+    /// etcd was restored from a backup, and could not be advanced past the revisions that clients have received.
+    #[error("{0}")]
+    NotAdvanced(String),
+    /// The backup is too old to advance etcd by writes.
     #[error(
         "{0}; if this is another etcd than before, remove the file etcd-revision in the data directory"
     )]
-    Restored(String),
+    TooOld(String),
     /// No endpoint responded.
     #[error("no etcd endpoint answered: {}", .failures.join("; "))]
     Unreachable {
@@ -161,11 +164,11 @@ impl Etcd3Config {
     }
 
     /// Opens the file with the latest revision, if one is configured.
-    pub(super) fn open_known_cluster_file(&self) -> Result<Option<KnownClusterFile>, ConnectError> {
-        let Some(path) = &self.known_cluster_file else {
+    pub(super) fn open_last_seen_file(&self) -> Result<Option<LastSeenFile>, ConnectError> {
+        let Some(path) = &self.last_seen_file else {
             return Ok(None);
         };
-        match KnownClusterFile::open(path, &self.endpoints, &self.prefix) {
+        match LastSeenFile::open(path, &self.endpoints) {
             Ok(file) => Ok(Some(file)),
             Err(error) => Err(unusable("--data-dir", path, error.to_string())),
         }

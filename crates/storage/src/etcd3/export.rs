@@ -30,7 +30,7 @@ impl Etcd3 {
     }
 
     /// Returns all values under the prefix at one revision, which is also returned, in the order in which they were
-    /// written. MemberClients `progress` with the number of keys that were read.
+    /// written. Calls `progress` with the number of keys that were read.
     ///
     /// # Errors
     /// As a list. A key that is not a storage key is an error.

@@ -179,31 +179,55 @@ fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Why a restored etcd was not recovered.
+/// Why a restored etcd was not advanced past its lost revisions.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RecoveryError {
-    /// A request to etcd failed. The recovery continues at the next call.
+pub(super) enum AdvanceError {
+    /// The revision of etcd cannot be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The backup is too old.
+    /// A write, or the compaction, failed. The next call continues.
     #[error(
-        "etcd is at revision {restored}, but clients have received revisions up to {lost}: it was restored from a backup, and \
-         clients that resume watches would miss changes; restore it again, with `etcdutl snapshot restore --bump-revision \
-         1000000000 --mark-compacted`"
+        "etcd was restored from a backup, and its revision cannot be advanced from {restored} to {target} by writes of the key \
+         {ADVANCE_KEY:?}: {error}"
+    )]
+    Failed {
+        /// The revision of the restored etcd.
+        restored: ResourceVersion,
+        /// The revision to reach.
+        target: ResourceVersion,
+        /// The error of the request.
+        error: StorageError,
+    },
+    /// The backup is too old to advance the revision by writes.
+    #[error(
+        "etcd is at revision {restored}, but clients have received revisions up to about {target}: it was restored from a backup, \
+         and clients that resume watches would miss changes; restore it again with `etcdutl snapshot restore --bump-revision \
+         {} --mark-compacted`",
+        rounded_up(target.get() - restored.get())
     )]
     TooOld {
         /// The revision of the restored etcd.
         restored: ResourceVersion,
-        /// The latest known revision.
-        lost: ResourceVersion,
+        /// The revision to reach, which is later.
+        target: ResourceVersion,
     },
 }
 
-impl From<RecoveryError> for StorageError {
-    fn from(error: RecoveryError) -> Self {
+/// The key that is written to advance the revision of a restored etcd, with the revision to reach as its value. It is outside
+/// of the prefix, like that of the compactor.
+pub(super) const ADVANCE_KEY: &str = "watchet_advance_key";
+
+/// Returns the next multiple of a million.
+fn rounded_up(revisions: u64) -> u64 {
+    (revisions / 1_000_000 + 1) * 1_000_000
+}
+
+impl From<AdvanceError> for StorageError {
+    fn from(error: AdvanceError) -> Self {
         match error {
-            RecoveryError::Storage(error) => error,
-            error @ RecoveryError::TooOld { .. } => Self::Unavailable(error.to_string()),
+            AdvanceError::Storage(error) => error,
+            // The operation that waits for it was not executed.
+            other => Self::Unavailable(other.to_string()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Maps `StorageKey`s to etcd keys and back: Kubernetes' layout under one root. Values are opaque.
 
 use bytes::Bytes;
+use etcd_client::ResponseHeader;
 use etcd_client::proto::PbKeyValue;
 
 use crate::{KeyValue, StorageError};
@@ -84,6 +85,11 @@ impl Layout {
 /// Converts an etcd revision, which is signed but never negative.
 pub(super) fn revision(raw: i64) -> ResourceVersion {
     ResourceVersion::new(u64::try_from(raw).unwrap_or(0))
+}
+
+/// Returns the revision in the header of a response; zero without one.
+pub(super) fn header_revision(header: Option<&ResponseHeader>) -> ResourceVersion {
+    revision(header.map_or(0, ResponseHeader::revision))
 }
 
 /// Converts a revision for a request. Larger values become etcd's maximum.

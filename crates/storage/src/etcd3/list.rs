@@ -57,11 +57,10 @@ impl Etcd3 {
         let identity = self.cluster.identity();
         let is_linearizable = request.at.is_none_or(ResourceVersion::is_zero);
         loop {
-            self.recover().await?;
-            let before = identity.reached();
+            self.wait_until_advanced().await?;
+            let start = identity.read_start();
             let page = self.list_range(&request).await?;
-            // A list that notices a restored etcd has a revision that must not be used.
-            if !is_linearizable || !identity.record_read(before, page.revision) {
+            if !is_linearizable || !identity.record_read(start, page.revision) {
                 return Ok(page);
             }
         }

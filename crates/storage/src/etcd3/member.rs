@@ -21,6 +21,7 @@ use super::availability::Availability;
 use super::dialer::Dialer;
 use super::failure::Failure;
 use super::identity::ClusterIdentity;
+use super::keys::header_revision;
 use super::version::ProgressSupport;
 use super::watch_pool::{RESPONSE_BYTES_MAX, WatchPool};
 
@@ -308,10 +309,6 @@ impl Member {
             .status()
             .await
             .map_err(|error| Failure::from(error).reason())?;
-        let cluster = status
-            .header()
-            .map_or(0, etcd_client::ResponseHeader::cluster_id);
-        self.identity.record_cluster_id(cluster);
         let leader = Leader {
             member: status.leader(),
             term: status.raft_term(),
@@ -320,6 +317,11 @@ impl Member {
         if leader.member == 0 {
             return Err("it has no leader: the cluster has no majority, or elects one".to_owned());
         }
+        // A member without a leader may be one that was not restored yet.
+        let header = status.header();
+        let cluster = header.map_or(0, etcd_client::ResponseHeader::cluster_id);
+        self.identity
+            .record_status(cluster, header_revision(header));
         let version = status.version();
         if self.progress_support.set_version(version, failures) {
             let progress_supported = self.progress_support.is_supported();

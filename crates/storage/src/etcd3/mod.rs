@@ -6,8 +6,8 @@
 //!
 //! `config` validates the endpoints; `dialer` connects to them; `cluster` chooses the member for a call, with timeouts and
 //! retries; `member` detects that a member hangs; `availability` knows whether any responds, and
-//! `identity` whether it is the same etcd as before, also as in an earlier process (`known_cluster_file`); `restored`
-//! recovers from a restore of etcd;
+//! `identity` whether it is the same etcd as before, also as in an earlier process (`last_seen_file`); `restored` advances
+//! an etcd that was restored from a backup;
 //! `write_retry` sends a write again if its outcome is unknown; `failure` classifies errors; `keys` maps
 //! keys; `traced_channel` adds the trace context to calls; `list`, `watch`, `lease` and `compactor` implement the larger operations.
 //!
@@ -29,7 +29,7 @@ mod export;
 mod failure;
 mod identity;
 mod keys;
-mod known_cluster_file;
+mod last_seen_file;
 mod lease;
 mod list;
 mod member;
@@ -44,8 +44,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use etcd_client::TxnResponse;
 use etcd_client::proto::{PbTxnOpResponse, PbTxnResponse};
-use etcd_client::{ResponseHeader, TxnResponse};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -53,9 +53,10 @@ use self::cluster::{Cluster, RetryPolicy};
 use self::compacted_revision::{COMPACT_REV_KEY, CompactedRevision};
 pub use self::config::{ConnectError, Etcd3Config};
 pub use self::dialer::Dialer;
-use self::failure::{Failure, RecoveryError};
-use self::keys::{Layout, raw_revision, revision};
-use self::known_cluster_file::KnownClusterFile;
+use self::failure::{AdvanceError, Failure};
+use self::identity::ReadStart;
+use self::keys::{Layout, header_revision, raw_revision};
+use self::last_seen_file::LastSeenFile;
 use self::lease::Leases;
 use crate::clock::Clock;
 use crate::revision_times::SAMPLE_PERIOD;
@@ -65,6 +66,7 @@ use crate::{
 };
 use watchet_api::{ResourceVersion, StorageKey};
 use watchet_metrics::LogInterval;
+use watchet_tasks::Tasks;
 
 /// Timeout of a read of one key.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,8 +75,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// returns `request timed out` after 7 s; the proposal may still be applied.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The interval at which the last revision is stored for a later process.
-const KNOWN_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval at which the last revision is stored for the next process.
+const LAST_SEEN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The etcd back end. See the module documentation.
 #[derive(Debug)]
@@ -85,10 +87,10 @@ pub struct Etcd3 {
     compacted: CompactedRevision,
     compaction_interval: Duration,
     times: Arc<RevisionTimes>,
-    /// Retains the latest revision over the end of the process, if that is configured.
-    known: Option<Mutex<KnownClusterFile>>,
-    /// Held while a restored etcd is recovered.
-    recovery: tokio::sync::Mutex<()>,
+    /// Retains the latest revision for the next process, if that is configured.
+    last_seen: Option<Arc<Mutex<LastSeenFile>>>,
+    /// Held while a restored etcd is advanced.
+    advancing: tokio::sync::Mutex<()>,
 }
 
 impl Etcd3 {
@@ -103,11 +105,14 @@ impl Etcd3 {
         let cluster = Cluster::new(checked.endpoints, &config.dialer)
             .await
             .map_err(|failure| unreachable(vec![failure.into_storage_error().to_string()]))?;
-        let known = config.open_known_cluster_file()?;
-        if let Some(known) = known.as_ref().and_then(KnownClusterFile::known) {
-            cluster.identity().resume(known);
-        }
+        let last_seen = config.open_last_seen_file()?;
         cluster.connect().await.map_err(unreachable)?;
+        let is_compared = last_seen.is_some();
+        if let Some(file) = &last_seen
+            && let Some(seen) = file.of_cluster(cluster.identity().last_seen().cluster)
+        {
+            cluster.identity().resume(seen);
+        }
         let etcd = Self {
             cluster,
             layout: checked.layout,
@@ -115,35 +120,36 @@ impl Etcd3 {
             compacted: CompactedRevision::default(),
             compaction_interval: config.compaction_interval,
             times: Arc::default(),
-            known: known.map(Mutex::new),
-            recovery: tokio::sync::Mutex::default(),
+            last_seen: last_seen.map(|file| Arc::new(Mutex::new(file))),
+            advancing: tokio::sync::Mutex::default(),
         };
-        if etcd.known.is_some() {
-            etcd.recover_at_start().await.map_err(|error| match error {
-                RecoveryError::Storage(error) => unreachable(vec![error.to_string()]),
-                error @ RecoveryError::TooOld { .. } => ConnectError::Restored(error.to_string()),
+        if is_compared {
+            let advanced = etcd.advance_at_start().await;
+            advanced.map_err(|error| match error {
+                AdvanceError::Storage(error) => unreachable(vec![error.to_string()]),
+                error @ AdvanceError::Failed { .. } => ConnectError::NotAdvanced(error.to_string()),
+                error @ AdvanceError::TooOld { .. } => ConnectError::TooOld(error.to_string()),
             })?;
         }
         Ok(Arc::new(etcd))
     }
 
-    /// Stores what is known of the cluster, so that a later process can compare.
-    fn store_known(&self, log: &LogInterval) {
-        let Some(file) = &self.known else { return };
-        let mut file = file.lock();
-        if let Err(error) = file.store(self.cluster.identity().known())
-            && log.next().is_some()
-        {
-            let path = file.path().display();
-            tracing::warn!(%path, %error, "cannot store the last revision of etcd");
-        }
-    }
-
-    /// Stores it at an interval, until cancelled.
-    async fn keep_storing_known(&self, log: &LogInterval) {
+    /// Stores what the next process must know to detect that etcd was restored, at an interval, until cancelled.
+    async fn keep_storing_last_seen(&self) {
+        let log = LogInterval::growing();
         loop {
-            self.store_known(log);
-            tokio::time::sleep(KNOWN_INTERVAL).await;
+            if let Some(file) = &self.last_seen {
+                let (file, seen) = (Arc::clone(file), self.cluster.identity().last_seen());
+                // A disk that does not respond must not stop the probes of etcd.
+                let stored =
+                    Tasks::new().spawn_blocking("etcd-revision", move || file.lock().store(seen));
+                if let Ok(Err(error)) = stored.await
+                    && log.next().is_some()
+                {
+                    tracing::warn!(%error, "cannot store the last revision of etcd");
+                }
+            }
+            tokio::time::sleep(LAST_SEEN_INTERVAL).await;
         }
     }
 
@@ -152,6 +158,21 @@ impl Etcd3 {
         let key = self.layout.probe();
         let (_, at) = self.read(key).await?;
         Ok(at)
+    }
+
+    /// Compacts at a revision, unless that was done by an earlier attempt or another server.
+    async fn compact_at(&self, at: ResourceVersion) -> Result<(), Failure> {
+        let compacted = self
+            .cluster
+            .call(RetryPolicy::Repeatable, WRITE_TIMEOUT, |member| {
+                let mut kv = member.calls().kv;
+                async move { Ok(kv.compact(raw_revision(at), None).await?) }
+            })
+            .await;
+        match compacted {
+            Ok(_) | Err(Failure::Compacted) => Ok(()),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Samples the revision and the time at an interval, until cancelled: etcd itself records no times. A read precedes
@@ -181,24 +202,28 @@ impl Etcd3 {
         key: Vec<u8>,
     ) -> Result<(Option<etcd_client::KeyValue>, ResourceVersion), Failure> {
         let identity = self.cluster.identity();
-        let before = identity.reached();
-        let mut answer = self
-            .cluster
-            .call(RetryPolicy::Repeatable, READ_TIMEOUT, |member| {
-                let mut kv = member.calls().kv;
-                let key = key.clone();
-                async move { Ok(kv.get(key, None).await?) }
-            })
-            .await?;
-        let at = header_revision(answer.header());
-        identity.record_read(before, at);
-        Ok((answer.take_kvs().into_iter().next(), at))
+        loop {
+            let start = identity.read_start();
+            let mut answer = self
+                .cluster
+                .call(RetryPolicy::Repeatable, READ_TIMEOUT, |member| {
+                    let mut kv = member.calls().kv;
+                    let key = key.clone();
+                    async move { Ok(kv.get(key, None).await?) }
+                })
+                .await?;
+            let at = header_revision(answer.header());
+            if !identity.record_read(start, at) {
+                return Ok((answer.take_kvs().into_iter().next(), at));
+            }
+        }
     }
 
-    fn outcome(&self, answer: TxnResponse) -> Result<Outcome, StorageError> {
+    /// Returns the outcome of a transaction that began at `start`. It is linearizable, as a read, but cannot be repeated.
+    fn outcome(&self, start: ReadStart, answer: TxnResponse) -> Result<Outcome, StorageError> {
+        let at = header_revision(answer.header());
+        self.cluster.identity().record_read(start, at);
         if answer.succeeded() {
-            let at = header_revision(answer.header());
-            self.cluster.identity().record_reached(at);
             return Ok(Outcome::Done(at));
         }
         let found = first_read(answer.0).map(|kv| self.layout.key_value(kv));
@@ -221,6 +246,7 @@ impl Storage for Etcd3 {
         &self,
         key: &StorageKey,
     ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
+        self.wait_until_advanced().await?;
         let (kv, at) = self
             .read(self.layout.key(key))
             .await
@@ -237,9 +263,11 @@ impl Storage for Etcd3 {
         if put.expect == Expect::At(ResourceVersion::ZERO) {
             return self.refused(&put.key).await;
         }
+        self.wait_until_advanced().await?;
+        let start = self.cluster.identity().read_start();
         let Some(ttl) = put.ttl else {
             let answer = self.put_once(&put, None).await;
-            return self.outcome(answer.map_err(|failure| put_error(&put, failure))?);
+            return self.outcome(start, answer.map_err(|failure| put_error(&put, failure))?);
         };
         let unleased = Failure::into_storage_error;
         let lease = self
@@ -261,7 +289,7 @@ impl Storage for Etcd3 {
                 .map_err(unleased)?;
             answer = self.put_once(&put, Some(lease)).await;
         }
-        self.outcome(answer.map_err(|failure| put_error(&put, failure))?)
+        self.outcome(start, answer.map_err(|failure| put_error(&put, failure))?)
     }
 
     async fn delete(
@@ -272,11 +300,13 @@ impl Storage for Etcd3 {
         if expect.is_zero() {
             return self.refused(key).await;
         }
+        self.wait_until_advanced().await?;
+        let start = self.cluster.identity().read_start();
         let answer = self
             .delete_once(key, expect)
             .await
             .map_err(Failure::into_storage_error)?;
-        self.outcome(answer)
+        self.outcome(start, answer)
     }
 
     async fn watch(
@@ -292,23 +322,16 @@ impl Storage for Etcd3 {
         if self.cluster.identity().lost().is_none() {
             return Ok(probed);
         }
-        self.recover().await?;
+        self.wait_until_advanced().await?;
         self.probe().await.map_err(Failure::into_storage_error)
     }
 
     async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        let compacted = self
-            .cluster
-            .call(RetryPolicy::Repeatable, WRITE_TIMEOUT, |member| {
-                let mut kv = member.calls().kv;
-                async move { Ok(kv.compact(raw_revision(at), None).await?) }
-            })
-            .await;
-        match compacted {
-            // Compacted already, by a previous attempt or another server.
-            Ok(_) | Err(Failure::Compacted) => Ok(()),
+        match self.compact_at(at).await {
+            Ok(()) => Ok(()),
             Err(Failure::Future) => {
-                let current = self.probe().await.map_err(Failure::into_storage_error)?;
+                let probed = self.probe().await;
+                let current = probed.map_err(Failure::into_storage_error)?;
                 let requested = at;
                 Err(StorageError::Future { requested, current })
             }
@@ -358,7 +381,6 @@ impl Storage for Etcd3 {
                 self.run_compactor(self.compaction_interval).await
             }
         };
-        let log = LogInterval::growing();
         // Cancellation first; the others never end and are independent.
         tokio::select! {
             biased;
@@ -366,9 +388,14 @@ impl Storage for Etcd3 {
             () = compaction => {}
             () = self.cluster.keep_probing() => {}
             () = self.sample_revisions() => {}
-            () = self.keep_storing_known(&log) => {}
+            () = self.keep_storing_last_seen() => {}
         }
-        self.store_known(&log);
+        if let Some(file) = &self.last_seen {
+            let mut file = file.lock();
+            if let Err(error) = file.store(self.cluster.identity().last_seen()) {
+                tracing::warn!(path = %file.path().display(), %error, "cannot store the last revision of etcd");
+            }
+        }
     }
 }
 
@@ -380,10 +407,6 @@ fn put_error(put: &Put, failure: Failure) -> StorageError {
         },
         other => other.into_storage_error(),
     }
-}
-
-fn header_revision(header: Option<&ResponseHeader>) -> ResourceVersion {
-    revision(header.map_or(0, ResponseHeader::revision))
 }
 
 /// Returns the first key-value that the `else` branch of a transaction read, if any.

@@ -67,7 +67,8 @@ impl Etcd3 {
         prefix: &StorageKey,
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
-        self.recover().await?;
+        self.wait_until_advanced().await?;
+        let incarnation = self.cluster.identity().incarnation();
         let (begin, end) = self.layout.range(prefix, "");
         let options = WatchOptions::new()
             .with_start_revision(raw_revision(after).saturating_add(1))
@@ -103,6 +104,7 @@ impl Etcd3 {
             request: Request::default(),
             progress: progress.clone(),
             identity: self.cluster.identity().clone(),
+            incarnation,
             opened,
         };
         Ok(StorageWatch {
@@ -257,8 +259,10 @@ struct Watch {
     batches: Batches,
     progress: ProgressRequester,
     request: Request,
-    /// Learns the revisions, which clients receive.
+    /// Records the revisions, which clients receive.
     identity: Arc<ClusterIdentity>,
+    /// The incarnation of etcd that the watch is of.
+    incarnation: u64,
 }
 
 /// The current progress request, if any.
@@ -322,7 +326,9 @@ impl Watch {
                 if answer {
                     self.request.end();
                 }
-                self.identity.record_reached(batch.revision);
+                if !self.identity.record_batch(self.incarnation, batch.revision) {
+                    return Err(StorageError::Unavailable("etcd was replaced".into()));
+                }
                 return Ok(batch);
             }
         }
