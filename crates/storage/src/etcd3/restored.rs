@@ -42,8 +42,15 @@ impl Etcd3 {
 
     /// Detects a restore since an earlier process, and continues what a killed process has begun.
     pub(super) async fn advance_at_start(&self) -> Result<(), AdvanceError> {
-        let read = self.read(ADVANCE_KEY.into()).await;
-        let (begun, at) = read.map_err(Failure::into_storage_error)?;
+        let (begun, at) = match self.read(ADVANCE_KEY.into()).await {
+            Ok(read) => read,
+            // A user of etcd without a permission for the key. A server with this user cannot have begun.
+            Err(Failure::Refused(_)) => {
+                let probed = self.probe().await;
+                (None, probed.map_err(Failure::into_storage_error)?)
+            }
+            Err(failure) => return Err(failure.into_storage_error().into()),
+        };
         self.advance_past_lost(MARGIN_AFTER_RESTART).await?;
         // The server that began may still run, and have deleted the key meanwhile.
         if let Some(target) =
