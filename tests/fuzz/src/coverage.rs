@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 static SECTIONS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 /// Registers the counters of one instrumented object file, which calls this before `main`.
+#[cfg(feature = "coverage")]
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_8bit_counters_init(start: *mut u8, stop: *mut u8) {
     let section = (start as usize, stop as usize - start as usize);
