@@ -20,6 +20,11 @@ const FREQUENCY: i32 = 100;
 /// Parts of the paths of libraries. The signal handler does not unwind a thread that it interrupts in one of them.
 const BLOCKLIST: [&str; 4] = ["libgcc_s", "ld-linux", "ld-musl", "vdso"];
 
+/// False for static programs: [`BLOCKLIST`] does not find the unwinder in them, and with musl the unwinder does not pass the
+/// frame of the signal handler, so that a profile had no functions.
+pub(crate) const CAN_UNWIND: bool =
+    cfg!(target_env = "gnu") && cfg!(not(target_feature = "crt-static"));
+
 /// The symbol of `pprof`'s signal handler, whose stack frames precede those of the interrupted thread.
 const SIGNAL_HANDLER: &[u8] = b"perf_signal_handler";
 
@@ -27,7 +32,7 @@ const SIGNAL_HANDLER: &[u8] = b"perf_signal_handler";
 /// with gzip. If the returned future is dropped, the recording stops.
 ///
 /// # Errors
-/// Another profile is being recorded, or the profiler cannot start.
+/// Another profile is being recorded, the program is static, or the profiler cannot start.
 pub async fn record_cpu_profile(
     tasks: &Tasks,
     duration: Duration,
@@ -44,6 +49,9 @@ impl Recording for CpuRecording {
     const PROFILE: &'static str = "CPU";
 
     fn start() -> Result<Self, ProfileError> {
+        if !CAN_UNWIND {
+            return Err(ProfileError::NoCpuProfiles);
+        }
         check_temporary_directory()?;
         let began = SystemTime::now();
         let builder = ProfilerGuardBuilder::default().frequency(FREQUENCY);

@@ -8,6 +8,12 @@ pub enum ProfileError {
         "a {0} profile is being recorded, and only one profile can be recorded at a time: try again when it has ended"
     )]
     InProgress(&'static str),
+    /// The program cannot record CPU profiles.
+    #[error(
+        "this program cannot record CPU profiles, because it is linked statically: use one that is built for glibc with \
+         `cargo build --release`"
+    )]
+    NoCpuProfiles,
     /// The program cannot record heap profiles.
     #[error(
         "this program cannot record heap profiles: it must be built with the feature jemalloc and for glibc, and {variable} must not \

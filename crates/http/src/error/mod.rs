@@ -217,7 +217,9 @@ fn profile_status(error: &ProfileError) -> Status {
     match error {
         // Upstream returns 500.
         ProfileError::InProgress(_) => Status::failure(409, "Conflict", text),
-        ProfileError::NoHeapProfiles => Status::failure(501, "NotImplemented", text),
+        ProfileError::NoCpuProfiles | ProfileError::NoHeapProfiles => {
+            Status::failure(501, "NotImplemented", text)
+        }
         ProfileError::Failed { .. } => internal(&text),
     }
 }
