@@ -131,14 +131,16 @@ impl ClusterIdentity {
 
     /// Sets what an earlier process has seen. The present cluster has responded already.
     pub(super) fn resume(&self, last_seen: LastSeen) {
-        let mut state = self.state.lock();
-        state.reached = state.reached.max(last_seen.revision);
-        if last_seen.cluster != 0 && last_seen.cluster != state.cluster {
-            state.replace(ResourceVersion::ZERO, true);
-            let (cluster, before) = (state.cluster, last_seen.cluster);
-            let (cluster, before) = (format!("{cluster:x}"), format!("{before:x}"));
-            tracing::warn!(cluster, before, "{REPLACED}");
-        }
+        let present = {
+            let mut state = self.state.lock();
+            state.reached = state.reached.max(last_seen.revision);
+            match last_seen.cluster {
+                0 => return,
+                cluster => std::mem::replace(&mut state.cluster, cluster),
+            }
+        };
+        // As if the cluster had changed just now.
+        self.record_status(present, ResourceVersion::ZERO);
     }
 
     /// Returns what the next process must know to detect a replacement.

@@ -107,7 +107,6 @@ impl Etcd3 {
             .map_err(|failure| unreachable(vec![failure.into_storage_error().to_string()]))?;
         let last_seen = config.open_last_seen_file()?;
         cluster.connect().await.map_err(unreachable)?;
-        let is_compared = last_seen.is_some();
         if let Some(file) = &last_seen
             && let Some(seen) = file.of_cluster(cluster.identity().last_seen().cluster)
         {
@@ -123,7 +122,7 @@ impl Etcd3 {
             last_seen: last_seen.map(|file| Arc::new(Mutex::new(file))),
             advancing: tokio::sync::Mutex::default(),
         };
-        if is_compared {
+        if etcd.last_seen.is_some() {
             let advanced = etcd.advance_at_start().await;
             advanced.map_err(|error| match error {
                 AdvanceError::Storage(error) => unreachable(vec![error.to_string()]),
@@ -137,16 +136,23 @@ impl Etcd3 {
     /// Stores what the next process must know to detect that etcd was restored, at an interval, until cancelled.
     async fn keep_storing_last_seen(&self) {
         let log = LogInterval::growing();
+        let mut stored = None;
         loop {
-            if let Some(file) = &self.last_seen {
-                let (file, seen) = (Arc::clone(file), self.cluster.identity().last_seen());
+            let seen = self.cluster.identity().last_seen();
+            if let Some(file) = &self.last_seen
+                && stored != Some(seen)
+            {
+                let file = Arc::clone(file);
                 // A disk that does not respond must not stop the probes of etcd.
-                let stored =
+                let store =
                     Tasks::new().spawn_blocking("etcd-revision", move || file.lock().store(seen));
-                if let Ok(Err(error)) = stored.await
-                    && log.next().is_some()
-                {
-                    tracing::warn!(%error, "cannot store the last revision of etcd");
+                match store.await {
+                    Ok(Ok(())) => stored = Some(seen),
+                    Ok(Err(error)) if log.next().is_some() => {
+                        tracing::warn!(%error, "cannot store the last revision of etcd");
+                    }
+                    // It was logged before, or the task has panicked, which is logged where tasks end.
+                    _ => {}
                 }
             }
             tokio::time::sleep(LAST_SEEN_INTERVAL).await;
