@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::endpoints::route::is_first_segment;
 use crate::request::query::Query;
 use crate::request::request_info::{InvalidPath, RequestInfo, Verb};
-use crate::response::guarded_body::GuardedBody;
+use crate::response::guarded_body::hold_until_end;
 use crate::state::HttpState;
 use watchet_metrics::{GaugeGuard, RequestLabels, RequestMetrics, RequestScope};
 
@@ -42,11 +42,10 @@ impl RequestMonitor {
         }
     }
 
-    /// Moves the monitor into the body of `response`: it records when that has been sent or
-    /// dropped.
+    /// Moves the monitor into `response`: it records when that has been sent or dropped.
     pub(crate) fn with_response(mut self, response: Response) -> Response {
         self.code = Some(response.status().as_u16());
-        response.map(|body| GuardedBody::wrap(body, self))
+        hold_until_end(response, self)
     }
 }
 

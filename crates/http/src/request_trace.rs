@@ -17,8 +17,7 @@ use watchet_telemetry::{
 use crate::request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 use crate::request_audit::ClientAddress;
 use crate::request_monitor::scope_of;
-use crate::response::guarded_body::GuardedBody;
-use crate::response::websocket::WebSocketSpan;
+use crate::response::guarded_body::hold_until_end;
 use crate::state::HttpState;
 
 /// Besides `system:masters`, the group of users whose requests continue the trace of the client, as upstream.
@@ -70,11 +69,7 @@ impl RequestTrace {
             return response;
         };
         span.set_response(response.status().as_u16());
-        if let Some(of_websocket) = response.extensions().get::<WebSocketSpan>() {
-            of_websocket.set(span);
-            return response;
-        }
-        response.map(|body| GuardedBody::wrap(body, span))
+        hold_until_end(response, span)
     }
 }
 

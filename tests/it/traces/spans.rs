@@ -11,7 +11,7 @@ use super::collector::{Collector, hex};
 use super::{
     CLIENT, MAPS, TRACE, create, create_converted, define_converted, flag, named, traceparent,
 };
-use crate::harness::{Protocol, Reply, Server, Webhook};
+use crate::harness::{Protocol, Reply, Scrape, Server, Webhook};
 use crate::websocket;
 
 const ALL: u32 = 1_000_000;
@@ -211,6 +211,12 @@ async fn the_span_of_a_watch_ends_with_the_watch() {
         .await
         .unwrap()
         .0;
+    let metrics = Scrape::parse(&plain.get("/metrics").await.text());
+    let open = metrics.sum(
+        "apiserver_longrunning_requests",
+        &[r#"resource="configmaps""#],
+    );
+    assert!(open >= 1.0, "it ended at the upgrade: {open}");
     while let Some(Ok(_)) = socket.next().await {}
     server.stop().await;
     for trace in [TRACE, &of_websocket] {

@@ -1,11 +1,29 @@
 //! A body that drops a guard (an in-flight permit, a counter) when it has been sent or dropped.
 
+use std::any::Any;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
+use axum::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
+
+/// The guards of a response that upgrades the connection, in its extensions. Its body is empty: the task that uses the connection
+/// has a clone, so that they are dropped when the task ends.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UpgradeGuards(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
+
+/// Moves `guard` into `response`. It is dropped when the body has been sent or dropped, or when the upgraded connection ends.
+pub(crate) fn hold_until_end<T: Send + Unpin + 'static>(response: Response, guard: T) -> Response {
+    match response.extensions().get::<UpgradeGuards>() {
+        Some(guards) => guards.0.lock().push(Box::new(guard)),
+        None => return response.map(|body| GuardedBody::wrap(body, guard)),
+    }
+    response
+}
 
 /// A body with a guard that lives as long as the body.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 //! for protobuf. The frames come from the same encoder as those of a response body and are shared
 //! with them.
 
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -18,10 +17,10 @@ use tokio::time::{timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use watchet_tasks::Tasks;
-use watchet_telemetry::ServerSpan;
 
 use crate::error::HttpError;
 use crate::request::accept::Media;
+use crate::response::guarded_body::UpgradeGuards;
 use crate::response::response_tracker::TrackedResponseGuard;
 use crate::response::send_deadline::SendDeadline;
 use crate::response::watch_body::{WRITE_BYTES_MAX, WatchFrames, WatchSource};
@@ -97,10 +96,10 @@ impl WatchUpgrade {
         // Passes the socket from axum's upgrade task to the task of the watch.
         let (opened, socket) = tokio::sync::oneshot::channel();
         let stop = tasks.token();
-        let span = WebSocketSpan::default();
-        let span_until_end = span.clone();
+        let guards = UpgradeGuards::default();
+        let guards_until_end = guards.clone();
         tasks.spawn("websocket", async move {
-            let _span = span_until_end;
+            let _guards = guards_until_end;
             // The sender is dropped if the client disconnects before the upgrade completes.
             if let Ok(socket) = socket.await {
                 let feed = Feed {
@@ -120,21 +119,8 @@ impl WatchUpgrade {
         let content_type = media.watch_content_type();
         let content_type = axum::http::HeaderValue::from_static(content_type);
         response.headers_mut().insert(CONTENT_TYPE, content_type);
-        response.extensions_mut().insert(span);
+        response.extensions_mut().insert(guards);
         response
-    }
-}
-
-/// The span of a request for a WebSocket, in the extensions of the response. The span ends with the WebSocket: the body of the
-/// response is empty.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct WebSocketSpan(Arc<OnceLock<ServerSpan>>);
-
-impl WebSocketSpan {
-    /// Sets the span.
-    pub(crate) fn set(&self, span: ServerSpan) {
-        let was_unset = self.0.set(span).is_ok();
-        debug_assert!(was_unset, "a request has one span");
     }
 }
 
