@@ -84,12 +84,14 @@ scale_watchers() {
         "watchers: maximum us until the last has an event" "watchers: CPU us per delivered event"
 }
 
-# scale_updates: storage, its watch, the cache and 100 watchers in one process, without HTTP.
+# scale_updates: a source of updates, the cache and 100 watchers in one process, without HTTP.
 scale_updates() {
     local line
     line=$(cargo bench --quiet --bench updates -- --seconds "$(scaled 10)" | tail -n 1) || fail "cargo bench --bench updates"
     figures "$line" "updates: per second through memory storage, cache and 100 watchers" \
-        "updates: deliveries per second to the 100 watchers"
+        "updates: deliveries per second to the 100 watchers" \
+        "updates: per second from a synthetic source, through cache and 100 watchers" \
+        "updates: deliveries per second of the synthetic source to the 100 watchers"
 }
 
 # scale_deliveries: as many deliveries per second as the cores allow, up to 1,000,000, for a minute.
