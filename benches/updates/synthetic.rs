@@ -1,4 +1,4 @@
-//! A source of updates that costs almost nothing: memory storage whose watch of the config maps returns events that nobody
+//! A source of updates that costs almost nothing: memory storage whose watch of the config maps returns events that no client
 //! has written. It sends as many as the watchers receive, so that the cache is the limit, not the source.
 
 use std::sync::Arc;
