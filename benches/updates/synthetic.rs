@@ -89,7 +89,9 @@ impl Synthetic {
     /// Begins to send events, waits for the end and returns their number.
     pub(super) async fn emit(&self) -> u64 {
         self.source.begun.notify_one();
-        self.source.ended.notified().await;
+        let ended = self.source.ended.notified();
+        let result = tokio::time::timeout(self.source.seconds + PATIENCE, ended).await;
+        result.expect("the watchers receive the events");
         self.source.sent.load(Ordering::Relaxed)
     }
 }
@@ -109,10 +111,10 @@ impl Source {
             std::future::pending::<()>().await;
         }
         let sent = self.sent.load(Ordering::Relaxed);
-        while sent * WATCHERS as u64 > self.received.events() + AHEAD_MAX * WATCHERS as u64 {
-            let changed = self.received.changed.notified();
-            let received = tokio::time::timeout(PATIENCE, changed).await;
-            received.expect("the watchers receive events");
+        while (sent + BATCH) * WATCHERS as u64
+            > self.received.events() + AHEAD_MAX * WATCHERS as u64
+        {
+            self.received.changed.notified().await;
         }
         self.sent.store(sent + BATCH, Ordering::Relaxed);
         let event = |number: u64| {

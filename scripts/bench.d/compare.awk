@@ -25,7 +25,7 @@ function ratio(row,    ours, others) {
     if (ours <= 0 || others <= 0) {
         return "-"
     }
-    return sprintf("%.1f", row ~ /per second/ ? ours / others : others / ours)
+    return sprintf("%.1f", row ~ /: (deliveries )?per second/ ? ours / others : others / ours)
 }
 
 END {
