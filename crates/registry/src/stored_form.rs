@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::error::ApiError;
-use watchet_api::{Object, ResourceVersion, StorageKey};
+use watchet_api::{Object, ResourceVersion, StorageKey, write_json};
 use watchet_cacher::ReadError;
 use watchet_storage::{KeyValue, unreadable_reason};
 
@@ -102,7 +102,6 @@ pub fn parse(json: &[u8]) -> Result<Value, serde_json::Error> {
 /// Returns the bytes of `value`, without spare capacity, because some of them stay in memory for long.
 pub fn encode(value: &Value) -> Bytes {
     let mut json = Vec::with_capacity(ENCODED_BYTES_USUAL);
-    // A `Value` has string keys and finite numbers only, so it always encodes.
-    serde_json::to_writer(&mut json, value).expect("a JSON value encodes");
+    write_json(value, &mut json);
     Bytes::from(json.into_boxed_slice())
 }

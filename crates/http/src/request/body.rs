@@ -131,10 +131,24 @@ fn read_json(
     format: &str,
 ) -> Result<Decoded, HttpError> {
     let memory = MemoryBudget::new(bytes_max);
-    let mut reader = serde_json::Deserializer::from_slice(body);
-    let decoded = decode(kind, &mut reader, &memory);
-    let decoded = decoded.and_then(|decoded| reader.end().map(|()| decoded));
+    // One UTF-8 validation of the document is faster than one per string.
+    let decoded = match std::str::from_utf8(body) {
+        Ok(text) => decode_all(kind, serde_json::Deserializer::from_str(text), &memory),
+        // Not UTF-8: `from_slice` reports the line and column, or succeeds if the invalid bytes are only in skipped members.
+        Err(_) => decode_all(kind, serde_json::Deserializer::from_slice(body), &memory),
+    };
     decoded.map_err(|error| invalid(format, &memory, error))
+}
+
+/// Decodes one value; trailing data is an error.
+fn decode_all<'de, R: serde_json::de::Read<'de>>(
+    kind: Option<&KindType>,
+    mut reader: serde_json::Deserializer<R>,
+    memory: &MemoryBudget,
+) -> serde_json::Result<Decoded> {
+    let decoded = decode(kind, &mut reader, memory)?;
+    reader.end()?;
+    Ok(decoded)
 }
 
 /// Decodes YAML 1.1 as upstream does: `yes` is true and `017` is fifteen. Infinities and several

@@ -6,12 +6,13 @@
 
 mod scalars;
 
+use watchet_api::write_json_string;
 use watchet_schema::{Field, Node, ObjectId, Scalar, Types};
 
 use crate::error::InvalidProtobuf;
 use crate::schema::{DEPTH_MAX, MAGIC, Messages};
 use crate::wire::{Reader, WireValue};
-use scalars::{push_json, text};
+use scalars::text;
 
 /// The members of which a union has one, in the order in which they are looked for.
 const UNION_MEMBERS: [&str; 4] = ["schema", "jSONSchemas", "property", "allows"];
@@ -38,9 +39,9 @@ impl Messages {
             depth: 0,
         };
         converter.out.extend_from_slice(br#"{"apiVersion":"#);
-        push_json(api_version, &mut converter.out);
+        write_json_string(api_version, &mut converter.out);
         converter.out.extend_from_slice(br#","kind":"#);
-        push_json(kind, &mut converter.out);
+        write_json_string(kind, &mut converter.out);
         converter.members(message, envelope.raw)?;
         converter.out.push(b'}');
         Ok(converter.out)
@@ -186,7 +187,7 @@ impl<'b> Converter<'_, 'b> {
         }
         let member = self.out.len();
         self.out.push(b',');
-        push_json(field.name(), &mut self.out);
+        write_json_string(field.name(), &mut self.out);
         self.out.push(b':');
         let value = self.out.len();
         if !self.occurrences(field, node, from, to)? {
@@ -283,7 +284,7 @@ impl<'b> Converter<'_, 'b> {
             if entries.get(at + 1).is_some_and(|(next, _)| next == key) {
                 continue;
             }
-            push_json(key, &mut self.out);
+            write_json_string(key, &mut self.out);
             self.out.push(b':');
             if !self.value(field, value, *wire)? {
                 return Ok(false);

@@ -6,14 +6,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use watchet_api::write_json_string;
 use watchet_schema::{Node, Scalar};
 
 use crate::error::InvalidProtobuf;
 use crate::wire::{Reader, WireValue};
 
-/// Appends a text or a number as JSON.
+/// Appends a number, a boolean or a list of strings as JSON.
 pub(super) fn push_json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
-    serde_json::to_writer(out, value).expect("texts and numbers are JSON, and a vector grows");
+    serde_json::to_writer(out, value).expect("writing JSON to a Vec cannot fail");
 }
 
 /// Returns the text in `bytes`.
@@ -30,7 +31,7 @@ pub(super) fn push(
 ) -> Result<bool, InvalidProtobuf> {
     match (node, wire) {
         (Node::Scalar(Scalar::String), WireValue::Bytes(bytes)) => {
-            push_json(text(name, bytes)?, out)
+            write_json_string(text(name, bytes)?, out)
         }
         (Node::Scalar(Scalar::Bool), WireValue::Varint(number)) => push_json(&(number != 0), out),
         // A number that is too large is truncated, as by Go's decoder.
@@ -50,8 +51,8 @@ pub(super) fn push(
         }
         (Node::Scalar(Scalar::Quantity), WireValue::Bytes(bytes)) => {
             match Reader(bytes).find(1)? {
-                Some(WireValue::Bytes(quantity)) => push_json(text(name, quantity)?, out),
-                _ => push_json("0", out),
+                Some(WireValue::Bytes(quantity)) => write_json_string(text(name, quantity)?, out),
+                _ => write_json_string("0", out),
             }
         }
         (Node::Scalar(Scalar::IntOrString), WireValue::Bytes(bytes)) => {
@@ -112,8 +113,8 @@ fn push_int_or_string(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(),
     const STRING: u64 = 1;
     match Reader(bytes).find(1)? {
         Some(WireValue::Varint(STRING)) => match Reader(bytes).find(3)? {
-            Some(WireValue::Bytes(value)) => push_json(text(name, value)?, out),
-            _ => push_json("", out),
+            Some(WireValue::Bytes(value)) => write_json_string(text(name, value)?, out),
+            _ => write_json_string("", out),
         },
         _ => match Reader(bytes).find(2)? {
             Some(WireValue::Varint(number)) => push_json(&(number as i32), out),

@@ -25,8 +25,8 @@ use tape::Tape;
 pub struct Encoder {
     schema: Arc<Schema>,
     message: ObjectId,
-    api_version: String,
-    kind: String,
+    api_version: Box<str>,
+    kind: Box<str>,
     /// Looked up when an object is first encoded for the cache.
     encodings: OnceLock<KindEncodings>,
 }
@@ -44,8 +44,8 @@ impl Encoder {
         Some(Self {
             message: schema.types.object_of(api_version, kind)?,
             schema: Arc::clone(schema),
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
+            api_version: api_version.into(),
+            kind: kind.into(),
             encodings: OnceLock::new(),
         })
     }

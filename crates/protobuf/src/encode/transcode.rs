@@ -28,7 +28,27 @@ pub(super) fn read_object<'p>(
     message: ObjectId,
     json: &[u8],
 ) -> Result<NodeIndex, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    // One UTF-8 validation of the document is faster than one per string.
+    match std::str::from_utf8(json) {
+        Ok(text) => {
+            let deserializer = serde_json::Deserializer::from_str(text);
+            read_root(tape, message, json, deserializer)
+        }
+        // Not UTF-8: `from_slice` reports the line and column, or succeeds if the invalid bytes are only in skipped members.
+        Err(_) => {
+            let deserializer = serde_json::Deserializer::from_slice(json);
+            read_root(tape, message, json, deserializer)
+        }
+    }
+}
+
+/// Reads an object from `deserializer`, which must borrow from `json`: the tape has strings as offsets into it.
+fn read_root<'p, 'j, R: serde_json::de::Read<'j>>(
+    tape: &mut Tape<'p>,
+    message: ObjectId,
+    json: &'j [u8],
+    mut deserializer: serde_json::Deserializer<R>,
+) -> Result<NodeIndex, serde_json::Error> {
     let seed = ValueSeed {
         tape,
         json,

@@ -165,8 +165,9 @@ pub fn memory_of(value: &serde_json::Value) -> usize {
 pub fn memory_of_json(text: &[u8]) -> usize {
     let (mut maps, mut members, mut lists) = (0_usize, 0_usize, 0_usize);
     let (mut items, mut texts) = (0_usize, 0_usize);
-    let mut bytes = text.iter();
-    while let Some(byte) = bytes.next() {
+    let mut bytes = text;
+    while let Some((byte, rest)) = bytes.split_first() {
+        bytes = rest;
         match byte {
             b'{' => maps += 1,
             b':' => members += 1,
@@ -174,7 +175,7 @@ pub fn memory_of_json(text: &[u8]) -> usize {
             b',' => items += 1,
             b'"' => {
                 texts += 1;
-                skip_string(&mut bytes);
+                bytes = skip_string(bytes);
             }
             _ => {}
         }
@@ -187,15 +188,30 @@ pub fn memory_of_json(text: &[u8]) -> usize {
         + texts * TEXT_BYTES
 }
 
-/// Skips the rest of a JSON string with its closing quotation mark.
-fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
-    while let Some(byte) = bytes.next() {
+/// The number of bytes of a string after which memchr is faster than a loop over the bytes. Most strings are shorter, and so is the
+/// distance between the escapes of JSON in a string, as in `last-applied-configuration`.
+const SHORT_BYTES: usize = 16;
+
+/// Returns the input after the closing quotation mark of a JSON string. The caller has consumed the opening one.
+fn skip_string(mut text: &[u8]) -> &[u8] {
+    let mut left = SHORT_BYTES;
+    while let Some((byte, rest)) = text.split_first() {
+        text = rest;
         match byte {
-            b'"' => return,
-            b'\\' => drop(bytes.next()),
-            _ => {}
+            b'"' => return text,
+            b'\\' => {
+                // A backslash can be the last byte of invalid JSON.
+                text = text.get(1..).unwrap_or_default();
+                left = SHORT_BYTES;
+            }
+            _ if left > 0 => left -= 1,
+            _ => {
+                let end = memchr::memchr2(b'"', b'\\', text).unwrap_or(text.len());
+                text = &text[end..];
+            }
         }
     }
+    text
 }
 
 #[cfg(test)]
@@ -222,6 +238,7 @@ mod tests {
             json!({"a": "text", "b": {"c": [true, null]}, "d": {}}),
             json!([{}, {}, {"a": 0}, ""]),
             json!({"say \"{[,:]}\"": "a\\\"{{{{"}),
+            json!({"long": "x".repeat(40) + "\"{[,:]}\\" + &"y".repeat(40)}),
         ] {
             let memory = memory_of(&value);
             assert_eq!(decoded(&value, memory), Ok(value.clone()), "{value}");

@@ -176,7 +176,7 @@ fn before_first(object: &Value, ty: Type, by: &WriteContext) -> Result<Entries, 
         manager: manager(&by, Operation::Update),
         api_version: by.api_version.to_owned(),
         time: Some(by.now),
-        fields: Fields::Read(changes(&zero_object(ty), object, ty, &by)?.changed()),
+        fields: Fields::Read(changes(&zero_object(ty), object, ty, &by)?.into_added_or_modified()),
     });
     Ok(entries)
 }
@@ -233,12 +233,12 @@ impl Apply<'_, '_> {
                 return Err(Failure::OwnedByOthers(owned));
             }
         }
-        let mut touched = ChangesByVersion::new(by, self.types, changes);
+        let mut changes_by_version = ChangesByVersion::new(by, self.types, changes.into_all());
         entries.change(|entry| {
             if entry.manager == manager {
                 return Ok(true);
             }
-            match touched.at(&entry.api_version, Some(self.base), &object)? {
+            match changes_by_version.at(&entry.api_version, Some(self.base), &object)? {
                 Some(fields) => entry.fields.subtract(fields).map(|()| true),
                 None => Ok(false),
             }
@@ -279,7 +279,7 @@ impl Apply<'_, '_> {
                 Place::Vacant(place) => {
                     let (states, version) = ((Some(self.base), object), &entry.api_version);
                     let changes = changes_at(states, version, ty, self.by, self.types)?;
-                    place.insert(changes.changed())
+                    place.insert(changes.into_added_or_modified())
                 }
             };
             let fields = entry.fields.read()?.intersection(changed);

@@ -34,45 +34,85 @@ pub(super) fn compare(left: &Value, right: &Value, ty: Type) -> Result<Compariso
     Ok(values(Some(left), Some(right), ty)?.1)
 }
 
+/// Compares a value, which one of the objects may lack.
 fn values(
     left: Option<&Value>,
     right: Option<&Value>,
     ty: Type,
 ) -> Result<(Change, Comparison), Malformed> {
-    let whole = || Ok((leaf(left, right, ty), Comparison::default()));
-    match ty.atom(left, right) {
-        Atom::Leaf => whole(),
-        Atom::List(list) => match (items(left), items(right)) {
-            ([], []) => whole(),
-            (l, r) => Ok((presence(left, right), lists(l, r, list)?)),
+    let mut comparison = Comparison::default();
+    let change = match (left, right) {
+        (Some(left), Some(right)) => return both(left, right, ty),
+        (None, Some(value)) => {
+            comparison.added = all_paths_below(value, ty)?;
+            Change::Added
+        }
+        (Some(value), None) => {
+            comparison.removed = all_paths_below(value, ty)?;
+            Change::Removed
+        }
+        (None, None) => Change::None,
+    };
+    Ok((change, comparison))
+}
+
+/// Compares a value that both objects have.
+fn both(left: &Value, right: &Value, ty: Type) -> Result<(Change, Comparison), Malformed> {
+    let compare_as_leaf = || {
+        let change = match ty.same(left, right) {
+            true => Change::None,
+            false => Change::Modified,
+        };
+        Ok((change, Comparison::default()))
+    };
+    match ty.atom(Some(left), Some(right)) {
+        Atom::Leaf => compare_as_leaf(),
+        Atom::List(list) => match (items(Some(left)), items(Some(right))) {
+            ([], []) => compare_as_leaf(),
+            (l, r) => Ok((Change::None, lists(l, r, list)?)),
         },
-        Atom::Map(map) => match (members(left), members(right)) {
-            (None, None) => whole(),
+        Atom::Map(map) => match (members(Some(left)), members(Some(right))) {
+            (None, None) => compare_as_leaf(),
             (l, r) => {
                 let below = maps(l, r, map)?;
                 // A value replaced a map, or a map replaced a value.
-                let other = |v: Option<&Value>| v.is_some_and(|v| !v.is_object() && !v.is_null());
-                match ty.is_deduced() && left.is_some() && right.is_some() {
-                    true if other(left) || other(right) => Ok((Change::Modified, below)),
-                    _ => Ok((presence(left, right), below)),
+                let is_other = |value: &Value| !value.is_object() && !value.is_null();
+                match ty.is_deduced() && (is_other(left) || is_other(right)) {
+                    true => Ok((Change::Modified, below)),
+                    false => Ok((Change::None, below)),
                 }
             }
         },
     }
 }
 
-fn presence(left: Option<&Value>, right: Option<&Value>) -> Change {
-    match (left, right) {
-        (None, _) => Change::Added,
-        (_, None) => Change::Removed,
-        _ => Change::None,
-    }
-}
-
-fn leaf(left: Option<&Value>, right: Option<&Value>, ty: Type) -> Change {
-    match (left, right) {
-        (Some(left), Some(right)) if !ty.same(left, right) => Change::Modified,
-        _ => presence(left, right),
+/// Returns every path below `value`, including those of maps and lists. [`super::fields_of::fields_of`] omits a struct field that
+/// is a list or a non-empty map.
+fn all_paths_below(value: &Value, ty: Type) -> Result<FieldSet, Malformed> {
+    match ty.atom(Some(value), None) {
+        Atom::Leaf => Ok(FieldSet::default()),
+        Atom::List(list) => {
+            let index = list.index(items(Some(value)))?;
+            let mut all = FieldSet::with_capacity(index.order.len());
+            for element in index.distinct_elements() {
+                // Duplicates count as one leaf.
+                let below = match index.get(element) {
+                    [one] => all_paths_below(one, list.item)?,
+                    _ => FieldSet::default(),
+                };
+                all.push(element.clone(), true, below);
+            }
+            Ok(all)
+        }
+        Atom::Map(map) => {
+            let members = value.as_object();
+            let mut all = FieldSet::with_capacity(members.map_or(0, Map::len));
+            for (name, member) in members.into_iter().flatten() {
+                let below = all_paths_below(member, map.get(name).0)?;
+                all.push(PathElement::field(name), true, below);
+            }
+            Ok(all)
+        }
     }
 }
 
@@ -95,8 +135,10 @@ fn maps(
 
 fn lists(left: &[Value], right: &[Value], list: Items) -> Result<Comparison, Malformed> {
     let (left, right) = (list.index(left)?, list.index(right)?);
-    let mut elements: Vec<&PathElement> = left.order.iter().chain(&right.order).collect();
+    let elements = left.distinct_elements().chain(right.distinct_elements());
+    let mut elements: Vec<&PathElement> = elements.collect();
     elements.sort_unstable();
+    // An element can be in both lists.
     elements.dedup();
     let mut all = Comparison::default();
     for element in elements {
@@ -117,24 +159,19 @@ fn lists(left: &[Value], right: &[Value], list: Items) -> Result<Comparison, Mal
                 };
                 ((change, Comparison::default()), Change::None)
             }
-            (2.., _) => (single_item(None, r.first(), list.item)?, Change::Removed),
-            _ => (single_item(l.first(), None, list.item)?, Change::Added),
+            // Duplicates on one side, and at most one item on the other.
+            (2.., _) => {
+                let item = values(None, r.first().copied(), list.item)?;
+                (item, Change::Removed)
+            }
+            _ => {
+                let item = values(l.first().copied(), None, list.item)?;
+                (item, Change::Added)
+            }
         };
         all.push(element.clone(), &[change, again], below);
     }
     Ok(all)
-}
-
-/// Returns the single item compared with duplicates on the other side, if there is one.
-fn single_item(
-    left: Option<&&Value>,
-    right: Option<&&Value>,
-    item: Type,
-) -> Result<(Change, Comparison), Malformed> {
-    match (left, right) {
-        (None, None) => Ok((Change::None, Comparison::default())),
-        _ => values(left.copied(), right.copied(), item),
-    }
 }
 
 impl Comparison {
@@ -146,10 +183,16 @@ impl Comparison {
             (&mut self.modified, Change::Modified, below.modified),
             (&mut self.removed, Change::Removed, below.removed),
         ];
+        let mut parts = parts
+            .into_iter()
+            .filter(|(_, change, below)| is(*change) || !below.is_empty());
+        // Moves the element into the last set: most elements are in one set only, and are not cloned.
+        let last = parts.next_back();
         for (set, change, below) in parts {
-            if is(change) || !below.is_empty() {
-                set.push(element.clone(), is(change), below);
-            }
+            set.push(element.clone(), is(change), below);
+        }
+        if let Some((set, change, below)) = last {
+            set.push(element, is(change), below);
         }
     }
 
@@ -161,12 +204,12 @@ impl Comparison {
     }
 
     /// Returns the added and modified fields.
-    pub(super) fn changed(&self) -> FieldSet {
-        self.added.clone().union(self.modified.clone())
+    pub(super) fn into_added_or_modified(self) -> FieldSet {
+        self.added.union(self.modified)
     }
 
     /// Returns all fields that differ.
-    pub(super) fn all(self) -> FieldSet {
+    pub(super) fn into_all(self) -> FieldSet {
         self.added.union(self.modified).union(self.removed)
     }
 }

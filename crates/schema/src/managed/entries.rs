@@ -136,7 +136,7 @@ impl Fields {
     fn into_wire(self) -> Value {
         match self {
             Self::Wire(wire) => wire,
-            Self::Read(set) => set.to_wire(),
+            Self::Read(set) => set.into_wire(),
         }
     }
 }

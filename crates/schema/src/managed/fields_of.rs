@@ -36,11 +36,8 @@ fn of_map(value: &Value, map: Members) -> Result<FieldSet, Malformed> {
 
 fn of_list(values: &[Value], list: Items) -> Result<FieldSet, Malformed> {
     let index = list.index(values)?;
-    let mut elements: Vec<&PathElement> = index.order.iter().collect();
-    elements.sort_unstable();
-    elements.dedup();
     let mut all = FieldSet::default();
-    for element in elements {
+    for element in index.distinct_elements() {
         // Duplicates count as one leaf.
         let below = match index.get(element) {
             [one] => at(one, list.item)?.1,

@@ -24,7 +24,7 @@ pub(super) fn unchanged_since(live: &Value, ty: Type) -> Option<FieldSet> {
     if last["apiVersion"] != live["apiVersion"] || !problems(&last, ty).is_empty() {
         return None;
     }
-    let changed = compare(&last, live, ty).ok()?.all();
+    let changed = compare(&last, live, ty).ok()?.into_all();
     Some(fields_of(&last, ty).ok()?.difference(&changed))
 }
 

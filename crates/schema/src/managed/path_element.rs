@@ -76,9 +76,14 @@ impl PathElement {
         }
     }
 
-    /// Returns the text in `fieldsV1`.
+    /// Returns the element as a key of `fieldsV1`.
     pub(super) fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Converts the element into its key of `fieldsV1`.
+    pub(super) fn into_string(self) -> String {
+        self.0.into()
     }
 
     /// Returns the name if this is a field.

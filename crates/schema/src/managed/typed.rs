@@ -1,7 +1,6 @@
 //! Types from the perspective of field management: which values are leaves with one manager, which
 //! have parts, and the path element of each part.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
@@ -229,44 +228,58 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Returns the items by path element, in order of first occurrence.
+    /// Indexes the items by path element.
     ///
     /// # Errors
     /// As [`Self::stored_element`].
     pub(super) fn index(self, items: &[Value]) -> Result<Index<'_>, Malformed> {
-        let mut index = Index {
-            order: Vec::with_capacity(items.len()),
-            places: HashMap::with_capacity(items.len()),
-            items: Vec::with_capacity(items.len()),
+        let element = |(at, item)| {
+            let element = self.stored_element(item);
+            element.map_err(|Malformed(why)| Malformed(format!("element {at}: {why}")))
         };
-        for (at, item) in items.iter().enumerate() {
-            let element = self
-                .stored_element(item)
-                .map_err(|Malformed(why)| Malformed(format!("element {at}: {why}")))?;
-            let next = index.items.len();
-            let place = *index.places.entry(element.clone()).or_insert(next);
-            match index.items.get_mut(place) {
-                Some(same) => same.push(item),
-                None => index.items.push(vec![item]),
-            }
-            index.order.push(element);
-        }
-        Ok(index)
+        let order: Vec<PathElement> = items
+            .iter()
+            .enumerate()
+            .map(element)
+            .collect::<Result<_, _>>()?;
+        let mut sorted: Vec<usize> = (0..items.len()).collect();
+        sorted.sort_by(|a, b| order[*a].cmp(&order[*b]));
+        Ok(Index {
+            items: sorted.iter().map(|at| &items[*at]).collect(),
+            order,
+            sorted,
+        })
     }
 }
 
 /// The items of a list by path element.
+///
+/// # Invariant
+/// `items[i]` is the list item at position `sorted[i]`, whose element is `order[sorted[i]]`.
 pub(super) struct Index<'v> {
     /// The elements of all items, including duplicates.
     pub(super) order: Vec<PathElement>,
-    places: HashMap<PathElement, usize>,
-    items: Vec<Vec<&'v Value>>,
+    /// The positions of the items, sorted by element; duplicates in list order.
+    sorted: Vec<usize>,
+    /// The items, in the order of `sorted`.
+    items: Vec<&'v Value>,
 }
 
 impl<'v> Index<'v> {
     /// Returns the items with this element; several are duplicates.
     pub(super) fn get(&self, element: &PathElement) -> &[&'v Value] {
-        self.places.get(element).map_or(&[], |at| &self.items[*at])
+        let begin = (self.sorted).partition_point(|at| self.order[*at] < *element);
+        let rest = &self.sorted[begin..];
+        let count = rest.partition_point(|at| self.order[*at] == *element);
+        &self.items[begin..begin + count]
+    }
+
+    /// Returns the distinct elements, sorted.
+    pub(super) fn distinct_elements(&self) -> impl Iterator<Item = &PathElement> {
+        let duplicates = self
+            .sorted
+            .chunk_by(|a, b| self.order[*a] == self.order[*b]);
+        duplicates.map(|equal| &self.order[equal[0]])
     }
 }
 

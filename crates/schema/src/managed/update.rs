@@ -110,15 +110,23 @@ fn after(
     types: &Types,
 ) -> Result<Entries, Malformed> {
     let ty = type_of(types, by.api_version)?;
-    let changes = changes_at((live, object), by.api_version, ty, by, types)?;
-    let own = changes.changed();
-    let mut changed_fields = ChangesByVersion::new(by, types, changes);
-    entries.change(
-        |entry| match changed_fields.at(&entry.api_version, live, object)? {
-            Some(fields) => entry.fields.subtract(fields).map(|()| true),
-            None => Ok(false),
-        },
-    )?;
+    let Comparison {
+        added,
+        modified,
+        removed,
+    } = changes_at((live, object), by.api_version, ty, by, types)?;
+    let own = added.union(modified);
+    // Without entries, as on a create, no other manager loses fields.
+    if !entries.is_empty() {
+        let all = own.clone().union(removed);
+        let mut changes_by_version = ChangesByVersion::new(by, types, all);
+        entries.change(|entry| {
+            match changes_by_version.at(&entry.api_version, live, object)? {
+                Some(fields) => entry.fields.subtract(fields).map(|()| true),
+                None => Ok(false),
+            }
+        })?;
+    }
     if !own.is_empty() {
         let manager = manager(by, Operation::Update);
         match entries.get_mut(&manager) {
@@ -224,9 +232,13 @@ pub(super) struct ChangesByVersion<'t, 'a> {
 }
 
 impl<'t, 'a> ChangesByVersion<'t, 'a> {
-    /// Starts with `changes`, those in the written version.
-    pub(super) fn new(by: &'t WriteContext, types: &'t Types<'a>, changes: Comparison) -> Self {
-        let own = (by.api_version.to_owned(), Some(changes.all()));
+    /// `changed_fields` are the changes in the API version of the write.
+    pub(super) fn new(
+        by: &'t WriteContext,
+        types: &'t Types<'a>,
+        changed_fields: FieldSet,
+    ) -> Self {
+        let own = (by.api_version.to_owned(), Some(changed_fields));
         let by_version = HashMap::from([own]);
         Self {
             by,
@@ -253,7 +265,7 @@ impl<'t, 'a> ChangesByVersion<'t, 'a> {
             None => None,
             Some(known) => {
                 let (states, ty) = ((live, object), Type::Schema(known));
-                Some(changes_at(states, api_version, ty, self.by, self.types)?.all())
+                Some(changes_at(states, api_version, ty, self.by, self.types)?.into_all())
             }
         };
         Ok(vacant.insert(changed_fields).as_ref())

@@ -38,6 +38,13 @@ impl Node {
 const SELF: &str = ".";
 
 impl FieldSet {
+    /// Returns an empty set with space for `count` elements.
+    pub(super) fn with_capacity(count: usize) -> Self {
+        Self {
+            nodes: Vec::with_capacity(count),
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -230,19 +237,19 @@ impl FieldSet {
     }
 
     /// Encodes FieldsV1.
-    pub(super) fn to_wire(&self) -> Value {
-        Value::Object(self.to_map())
+    pub(super) fn into_wire(self) -> Value {
+        Value::Object(self.into_map())
     }
 
-    fn to_map(&self) -> Map<String, Value> {
-        let entry = |node: &Node| {
-            let mut below = node.below.to_map();
+    fn into_map(self) -> Map<String, Value> {
+        let entry = |node: Node| {
+            let mut below = node.below.into_map();
             if node.member && !below.is_empty() {
                 below.insert(SELF.to_owned(), Value::Object(Map::new()));
             }
-            (node.element.as_str().to_owned(), Value::Object(below))
+            (node.element.into_string(), Value::Object(below))
         };
-        self.nodes.iter().map(entry).collect()
+        self.nodes.into_iter().map(entry).collect()
     }
 
     /// Returns true if the set shares a member with `wire`, canonical FieldsV1, which need not be
