@@ -81,25 +81,29 @@ pub struct CacheWatcher {
     _counted_sharded: Option<GaugeGuard>,
 }
 
+/// The data of phases other than [`Phase::Live`] is boxed, because most watches are live.
 #[derive(Debug)]
 enum Phase {
-    /// The state at the position, from a key on.
-    Initial {
-        objects: ObjectMap,
-        next_key: String,
-        end_bookmark: bool,
-    },
+    Initial(Box<InitialState>),
     CatchUp,
     Live(Membership),
-    Failed(ReadError),
+    Failed(Box<ReadError>),
     Ended,
+}
+
+/// The state at the position, from a key on.
+#[derive(Debug)]
+struct InitialState {
+    objects: ObjectMap,
+    next_key: String,
+    end_bookmark: bool,
 }
 
 impl Phase {
     /// Returns the phase that a [`WatchMonitor`] reports.
     fn watch_phase(&self) -> WatchPhase {
         match self {
-            Self::Initial { .. } => WatchPhase::Initial,
+            Self::Initial(_) => WatchPhase::Initial,
             Self::CatchUp => WatchPhase::CatchingUp,
             Self::Live(_) => WatchPhase::Live,
             Self::Failed(_) | Self::Ended => WatchPhase::Ended,
@@ -122,15 +126,15 @@ impl CacheWatcher {
                 at,
                 end_bookmark,
             } => {
-                let phase = Phase::Initial {
+                let state = InitialState {
                     objects,
                     next_key: String::new(),
                     end_bookmark,
                 };
-                (at, phase)
+                (at, Phase::Initial(Box::new(state)))
             }
             Start::After(version) => (version, Phase::CatchUp),
-            Start::Failed(error) => (ResourceVersion::ZERO, Phase::Failed(error)),
+            Start::Failed(error) => (ResourceVersion::ZERO, Phase::Failed(Box::new(error))),
         };
         let deadline = Instant::now() + timeout;
         let stop = context.stop.clone();
@@ -201,10 +205,10 @@ impl CacheWatcher {
             Phase::Live(_) => ready!(self.poll_live(cx, interrupted.map(drop))),
             Phase::Ended => return Poll::Ready(None),
             _ if Instant::now() >= self.deadline => self.end(),
-            Phase::Initial { .. } => self.initial(),
+            Phase::Initial(_) => self.initial(),
             Phase::CatchUp => self.catch_up(),
             Phase::Failed(error) => {
-                let error = error.clone();
+                let error = (**error).clone();
                 self.fail(error)
             }
         };
@@ -218,22 +222,22 @@ impl CacheWatcher {
 
     /// Returns the next part of the initial state.
     fn initial(&mut self) -> Vec<WatchItem> {
-        let Phase::Initial {
-            objects,
-            next_key,
-            end_bookmark,
-        } = &mut self.phase
-        else {
+        let Phase::Initial(state) = &mut self.phase else {
             unreachable!("only called in phase Initial");
         };
-        let page = select(objects, &self.predicate, next_key, INITIAL_ITEMS_MAX);
+        let page = select(
+            &state.objects,
+            &self.predicate,
+            &state.next_key,
+            INITIAL_ITEMS_MAX,
+        );
         let mut items: Vec<_> = page.items.into_iter().map(WatchItem::Initial).collect();
         self.context.metrics.init_events.add(items.len());
         self.begun = true;
         match page.more_after {
-            Some(last) => *next_key = format!("{last}\0"),
+            Some(last) => state.next_key = format!("{last}\0"),
             None => {
-                if *end_bookmark {
+                if state.end_bookmark {
                     let resource_version = self.position();
                     items.push(WatchItem::Bookmark {
                         resource_version,
@@ -255,7 +259,7 @@ impl CacheWatcher {
             Ok((items, false)) if !items.is_empty() => return items,
             Ok(_) => {}
         }
-        let membership = self.context.dispatcher.join(&self.predicate);
+        let membership = self.context.dispatcher.join(&mut self.predicate);
         self.progress.joined(&membership.inbox);
         #[cfg(feature = "planted-bugs")]
         if is_planted(PlantedBug::WatchDuringRelist)

@@ -119,20 +119,21 @@ impl Dispatcher {
 
     /// Joins the live watchers: the inbox receives every matching event that is dispatched from now
     /// on. Read a snapshot afterwards: it contains all events that were dispatched before.
-    pub(super) fn join(self: &Arc<Self>, predicate: &Arc<SelectionPredicate>) -> Membership {
+    ///
+    /// Replaces `predicate` with the equal predicate of its group, so that all watchers of the group share one allocation.
+    pub(super) fn join(self: &Arc<Self>, predicate: &mut Arc<SelectionPredicate>) -> Membership {
         let inbox = Arc::new(Inbox::new(self.inbox_events_max, self.metrics.clone()));
         let mut index = self.index.lock();
         let member = index.new_id();
-        let group = index.group(predicate, || self.route(predicate));
-        let members = &mut index
-            .groups
-            .get_mut(&group)
-            .expect("found or inserted above")
-            .members;
-        members.insert(member, inbox.clone());
+        let id = index.group(predicate, || self.route(predicate));
+        let group = index.groups.get_mut(&id).expect("found or inserted above");
+        group.members.insert(member, inbox.clone());
+        let shared = group.predicate.clone();
+        drop(index);
+        *predicate = shared;
         Membership {
             dispatcher: self.clone(),
-            group,
+            group: id,
             member,
             inbox,
         }

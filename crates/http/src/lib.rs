@@ -89,7 +89,7 @@ pub use log_level::LogLevel;
 pub use request::request_info::{InvalidPath, RequestInfo, ResourceRequest, Verb};
 pub use request_audit::{ClientAddress, audited_error_response};
 pub use response::guarded_body::GuardedBody;
-pub use response::response_tracker::{AbortedResponses, ResponseTracker};
+pub use response::response_tracker::{AbortedResponses, ResponseAbortHandle, ResponseTracker};
 pub use response::send_deadline::SendDeadline;
 pub use response::status::error_response;
 pub use response::websocket::is_upgrade as is_websocket_upgrade;

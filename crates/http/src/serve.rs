@@ -3,7 +3,6 @@
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -16,8 +15,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::audit;
 use crate::authorization::authorize;
@@ -198,48 +197,9 @@ async fn dispatch(
     warnings: &Warnings,
 ) -> Result<Response, HttpError> {
     match info? {
+        // Boxed, so that these rare requests do not enlarge the future of every request.
         RequestInfo::NonResource(segments) => {
-            let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-            if let Some(endpoint) = segments.first().and_then(|s| Endpoint::from_path(s)) {
-                // Probes are exempt from the limits of requests in flight.
-                return health::respond(state, parts, endpoint, &segments[1..]).await;
-            }
-            if segments == ["metrics"] {
-                // Scrapes are exempt too: they report the number of requests in flight.
-                return metrics::scrape(state, parts).await;
-            }
-            if segments == backup::PATH {
-                return backup::serve(state, parts).await;
-            }
-            if let Some(name) = profiles::name(&segments) {
-                // The limits of requests in flight do not apply, as upstream, so that an overloaded server can be profiled. Only
-                // one profile is recorded at a time.
-                return profiles::serve(state, parts, name).await;
-            }
-            if segments == console_link::PATH {
-                return console_link::create(state, parts);
-            }
-            let classification = parts.extensions.get::<Classification>().cloned();
-            let flow = classification.map(|classification| Flow {
-                classification,
-                work: Work::SINGLE,
-            });
-            let limit = state.config.request_timeout;
-            if log_level::is_path(&segments) {
-                let user = parts.extensions.get::<Arc<UserInfo>>();
-                let user = user.map_or("", |user| user.name.as_str());
-                let audited = parts.extensions.get::<ReceivedRequest>().cloned();
-                let body = RequestBody::new(body, None, user, 0, audited, flow.clone(), limit);
-                let response = log_level::serve(state, parts, &body);
-                if parts.method == Method::PUT {
-                    // It acquires a permit of the limit of writes when it has the body.
-                    let response = tokio::time::timeout(limit, response).await;
-                    return response.map_err(|_| HttpError::Timeout(limit))?;
-                }
-                return run_read(state, flow, limit, response).await;
-            }
-            let response = route::document(state, parts, &segments);
-            run_read(state, flow, limit, response).await
+            Box::pin(dispatch_non_resource(state, parts, &segments, body)).await
         }
         RequestInfo::Resource(request) => {
             let call = Call::new(state, parts, request.clone(), warnings.clone())?;
@@ -271,6 +231,56 @@ async fn dispatch(
     }
 }
 
+/// Serves a non-resource request.
+async fn dispatch_non_resource(
+    state: &Arc<HttpState>,
+    parts: &Arc<Parts>,
+    segments: &[String],
+    body: Body,
+) -> Result<Response, HttpError> {
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    if let Some(endpoint) = segments.first().and_then(|s| Endpoint::from_path(s)) {
+        // Probes are exempt from the limits of requests in flight.
+        return health::respond(state, parts, endpoint, &segments[1..]).await;
+    }
+    if segments == ["metrics"] {
+        // Scrapes are exempt too: they report the number of requests in flight.
+        return metrics::scrape(state, parts).await;
+    }
+    if segments == backup::PATH {
+        return backup::serve(state, parts).await;
+    }
+    if let Some(name) = profiles::name(&segments) {
+        // The limits of requests in flight do not apply, as upstream, so that an overloaded server can be profiled. Only
+        // one profile is recorded at a time.
+        return profiles::serve(state, parts, name).await;
+    }
+    if segments == console_link::PATH {
+        return console_link::create(state, parts);
+    }
+    let classification = parts.extensions.get::<Classification>().cloned();
+    let flow = classification.map(|classification| Flow {
+        classification,
+        work: Work::SINGLE,
+    });
+    let limit = state.config.request_timeout;
+    if log_level::is_path(&segments) {
+        let user = parts.extensions.get::<Arc<UserInfo>>();
+        let user = user.map_or("", |user| user.name.as_str());
+        let audited = parts.extensions.get::<ReceivedRequest>().cloned();
+        let body = RequestBody::new(body, None, user, 0, audited, flow.clone(), limit);
+        let response = log_level::serve(state, parts, &body);
+        if parts.method == Method::PUT {
+            // It acquires a permit of the limit of writes when it has the body.
+            let response = tokio::time::timeout(limit, response).await;
+            return response.map_err(|_| HttpError::Timeout(limit))?;
+        }
+        return run_read(state, flow, limit, response).await;
+    }
+    let response = route::document(state, parts, &segments);
+    run_read(state, flow, limit, response).await
+}
+
 /// A request about objects, which may be repeated.
 struct ObjectRequest {
     state: Arc<HttpState>,
@@ -281,9 +291,14 @@ struct ObjectRequest {
 }
 
 impl ObjectRequest {
+    /// Serves the request; see [`Self::serve_with_retry`]. Boxed, because enclosing futures move it.
+    fn serve(self, call: Call) -> BoxFuture<'static, Result<Response, HttpError>> {
+        self.serve_with_retry(call).boxed()
+    }
+
     /// Serves the request. If the resource's definition changes meanwhile (a CRD update replaces its cache), the
     /// request is repeated with the new definition.
-    async fn serve(self, mut call: Call) -> Result<Response, HttpError> {
+    async fn serve_with_retry(self, mut call: Call) -> Result<Response, HttpError> {
         // The old definition may still be registered just after its cache has stopped: retry it once.
         let mut unchanged = 0;
         loop {
@@ -349,7 +364,7 @@ async fn run_write(
 ) -> Result<Response, HttpError> {
     let deadline = Instant::now() + limit;
     let (state, body) = (Arc::clone(&request.state), Arc::clone(&request.body));
-    let response = run_with_body(&state, &body, Box::pin(request.serve(call)));
+    let response = run_with_body(&state, &body, request.serve(call));
     let response = tokio::time::timeout_at(deadline, response).await;
     let response = response.map_err(|_| HttpError::Timeout(limit))??;
     Ok(match body.take_in_flight_permit() {
@@ -360,15 +375,11 @@ async fn run_write(
 
 /// Runs `response` in this task until `body` has been read. If that is large, the rest runs on threads for blocking
 /// work: decoding, defaults and validation of a large object take too long for an async worker.
-async fn run_with_body<F>(
+async fn run_with_body(
     state: &HttpState,
     body: &RequestBody,
-    mut response: Pin<Box<F>>,
-) -> F::Output
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+    mut response: BoxFuture<'static, Result<Response, HttpError>>,
+) -> Result<Response, HttpError> {
     let is_large = body.is_large();
     let ended = poll_fn(|cx| match response.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -395,12 +406,11 @@ fn tracked(
     mut response: Response,
     memory: Option<MemoryReservation>,
 ) -> Response {
-    let abort = CancellationToken::new();
-    if let Some(deadline) = response.extensions_mut().get_mut::<SendDeadline>() {
-        deadline.abort = Some(abort.clone());
-    }
     let config = &state.config;
-    let tracked = config.responses.add(abort, &config.memory);
+    let tracked = config.responses.add(&config.memory);
+    if let Some(deadline) = response.extensions_mut().get_mut::<SendDeadline>() {
+        deadline.abort = Some(tracked.abort_handle());
+    }
     response.map(|body| tracked.track(GuardedBody::wrap(body, memory)))
 }
 

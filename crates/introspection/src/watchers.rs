@@ -199,8 +199,11 @@ struct Watchers(Clock);
 
 impl LiveObjects for Watchers {
     fn objects(&self, registry: &Registry) -> BTreeMap<String, Value> {
-        let open = registry.open_watches().all();
-        let watchers = open.iter().map(|watch| (watch.name(), self.watcher(watch)));
+        let open = registry.open_watches();
+        let watchers = open.all().into_iter().map(|watch| {
+            let uid = open.uid(&watch).to_string();
+            (watch.name(), self.watcher(&watch, &uid))
+        });
         watchers.collect()
     }
 
@@ -211,7 +214,7 @@ impl LiveObjects for Watchers {
 }
 
 impl Watchers {
-    fn watcher(&self, watch: &WatchRecord) -> Value {
+    fn watcher(&self, watch: &WatchRecord, uid: &str) -> Value {
         let (origin, status) = (watch.origin(), watch.status());
         let resource = &origin.resource;
         let address = origin.address.map(|address| address.to_string());
@@ -220,7 +223,7 @@ impl Watchers {
             "kind": "Watcher",
             "metadata": {
                 "name": watch.name(),
-                "uid": watch.uid().to_string(),
+                "uid": uid,
                 "creationTimestamp": rfc3339(watch.started()),
             },
             "spec": {

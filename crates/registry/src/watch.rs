@@ -17,14 +17,12 @@ use watchet_cacher::{CacheWatcher, ReceivedEvents, WatchItem, WatchMonitor};
 /// The watch of one client.
 pub struct Watch {
     watcher: CacheWatcher,
-    converter: Option<Arc<Converter>>,
-    /// The conversion of received events, which is dropped when the watch ends.
-    converting: Option<Converting>,
-    ends: Vec<CancellationToken>,
-    failed: bool,
+    /// `None` if no webhook converts.
+    conversion: Option<Box<WebhookConversion>>,
 }
 
-type Converting = Pin<Box<dyn Future<Output = Option<Vec<WatchItem>>> + Send>>;
+/// A boxed watch fits jemalloc's size class of 256 bytes. The next class is 320.
+const _: () = assert!(size_of::<Watch>() <= 256);
 
 impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -45,19 +43,14 @@ impl Watch {
     ) -> Self {
         let mut watch = Self {
             watcher,
-            converter: None,
-            converting: None,
-            ends: Vec::new(),
-            failed: false,
+            conversion: None,
         };
         if let Some(converter) = resource.strategy.converter() {
-            watch.end_with(converter.outdated().clone());
-            watch.converter = converter.uses_webhook().then(|| {
-                let resource = resource.clone();
-                Arc::new(Converter {
-                    resource,
-                    predicate,
-                })
+            let outdated = converter.outdated();
+            watch.watcher.end_with(outdated.clone());
+            watch.conversion = converter.uses_webhook().then(|| {
+                let (resource, end) = (Arc::clone(resource), outdated.clone());
+                Box::new(WebhookConversion::new(resource, predicate, end))
             });
         }
         watch
@@ -80,7 +73,9 @@ impl Watch {
 
     /// Ends the watch when `token` is cancelled, without an event.
     pub fn end_with(&mut self, token: CancellationToken) {
-        self.ends.push(token.clone());
+        if let Some(conversion) = &mut self.conversion {
+            conversion.ends.push(token.clone());
+        }
         self.watcher.end_with(token);
     }
 
@@ -91,18 +86,59 @@ impl Watch {
 
     /// Polls for the next events, as [`Self::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
+        match &mut self.conversion {
+            Some(conversion) => conversion.poll_next(&mut self.watcher, cx),
+            None => self.watcher.poll_next(cx),
+        }
+    }
+}
+
+/// The conversion of the events of one watch by a webhook.
+struct WebhookConversion {
+    converter: Arc<Converter>,
+    /// The conversion of received events, which is dropped when the watch ends.
+    converting: Option<Converting>,
+    /// The tokens that end the watch, at least one.
+    ends: Vec<CancellationToken>,
+    failed: bool,
+}
+
+type Converting = Pin<Box<dyn Future<Output = Option<Vec<WatchItem>>> + Send>>;
+
+impl WebhookConversion {
+    fn new(
+        resource: Arc<Resource>,
+        predicate: Option<SelectionPredicate>,
+        end: CancellationToken,
+    ) -> Self {
+        Self {
+            converter: Arc::new(Converter {
+                resource,
+                predicate,
+            }),
+            converting: None,
+            ends: vec![end],
+            failed: false,
+        }
+    }
+
+    /// Polls for the next events of `watcher`, converted.
+    fn poll_next(
+        &mut self,
+        watcher: &mut CacheWatcher,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Vec<WatchItem>>> {
         loop {
             if self.failed {
                 return Poll::Ready(None);
             }
             let Some(converting) = &mut self.converting else {
-                let items = ready!(self.watcher.poll_next(cx));
-                match (&self.converter, items) {
-                    (Some(converter), Some(items)) if !converter.is_noop(&items) => {
-                        self.converting = Some(self.convert(converter.clone(), items));
+                match ready!(watcher.poll_next(cx)) {
+                    Some(items) if !self.converter.is_noop(&items) => {
+                        self.converting = Some(self.convert(items, watcher.deadline()));
                         continue;
                     }
-                    (_, items) => return Poll::Ready(items),
+                    items => return Poll::Ready(items),
                 }
             };
             let items = ready!(converting.as_mut().poll(cx));
@@ -116,8 +152,8 @@ impl Watch {
         }
     }
 
-    fn convert(&self, converter: Arc<Converter>, items: Vec<WatchItem>) -> Converting {
-        let (ends, deadline) = (self.ends.clone(), self.deadline());
+    fn convert(&self, items: Vec<WatchItem>, deadline: Instant) -> Converting {
+        let (converter, ends) = (Arc::clone(&self.converter), self.ends.clone());
         Box::pin(async move {
             let ended = ends.iter().map(|end| Box::pin(end.cancelled()));
             let converted = tokio::time::timeout_at(deadline, converter.convert(items));

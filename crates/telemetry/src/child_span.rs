@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 
+use futures_util::TryFutureExt as _;
 use futures_util::future::Either;
 use http::HeaderMap;
 use opentelemetry::trace::{FutureExt as _, SpanKind, Status, TraceContextExt as _, Tracer as _};
@@ -93,15 +94,12 @@ impl ChildSpan {
     ///
     /// # Errors
     /// The error of `future`.
-    pub async fn run_fallible<T, E: fmt::Display>(
+    pub fn run_fallible<T, E: fmt::Display, F: Future<Output = Result<T, E>>>(
         &self,
-        future: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, E> {
-        let result = self.run(future).await;
-        if let Err(error) = &result {
-            self.set_error(error);
-        }
-        result
+        future: F,
+    ) -> impl Future<Output = Result<T, E>> + use<'_, T, E, F> {
+        // Not an `async fn`: its future would store `future` twice, as the argument and while it is awaited.
+        self.run(future).inspect_err(|error| self.set_error(error))
     }
 
     /// Adds the trace context to the headers of a request to another program, with this span as the parent.

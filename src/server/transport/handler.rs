@@ -255,8 +255,11 @@ impl Handler {
     }
 }
 
+/// The future of the response to a rejected request. The response is boxed, because the future of every stream reserves space for it.
+type RejectedFuture = Map<Ready<Box<Response<Body>>>, fn(Box<Response<Body>>) -> HandlerResult>;
+
 /// The future of a response, before the rest of the request body is discarded.
-type Routed = Either<Ready<HandlerResult>, TowerToHyperServiceFuture<axum::Router, Request<Body>>>;
+type Routed = Either<RejectedFuture, TowerToHyperServiceFuture<axum::Router, Request<Body>>>;
 
 impl Handler {
     /// Authenticates a request and passes it on, or rejects it.
@@ -265,10 +268,14 @@ impl Handler {
         let route = catch_unwind(AssertUnwindSafe(|| self.route_of(&mut request)));
         match route {
             Ok(Ok(route)) => Either::Right(hyper::service::Service::call(route, request)),
-            Ok(Err(refusal)) => Either::Left(ready(Ok(*refusal))),
-            Err(panic) => Either::Left(ready(Ok(response_to(&self.tasks, &*panic)))),
+            Ok(Err(response)) => Either::Left(reject_with(response)),
+            Err(panic) => Either::Left(reject_with(Box::new(response_to(&self.tasks, &*panic)))),
         }
     }
+}
+
+fn reject_with(response: Box<Response<Body>>) -> RejectedFuture {
+    ready(response).map(|response| Ok(*response))
 }
 
 fn limited(result: HandlerResult) -> HandlerResult {
@@ -317,15 +324,13 @@ type Joined = Result<HandlerResult, JoinError>;
 impl hyper::service::Service<Request<Incoming>> for SpawningHandler {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Either<
-        Ready<HandlerResult>,
-        Map<AbortOnDropHandle<HandlerResult>, fn(Joined) -> HandlerResult>,
-    >;
+    type Future =
+        Either<RejectedFuture, Map<AbortOnDropHandle<HandlerResult>, fn(Joined) -> HandlerResult>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (request, unread) = unread::share_body(request);
         let task = match (self.handler.route(request), unread) {
-            (Either::Left(refusal), None) => return Either::Left(refusal),
+            (Either::Left(rejected), None) => return Either::Left(rejected),
             (Either::Right(routed), None) => self.tasks.spawn("request", routed),
             (routed, Some(unread)) => {
                 let tasks = self.tasks.clone();

@@ -142,17 +142,17 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let (stop, tasks) = (self.stop.clone(), self.tasks.clone());
-        self.streams.lock().push(Box::pin(async move {
-            let exchange = overdue::run_within_deadline(None, stop, stream);
-            // Unwind safety: a stream that panicked is dropped, which resets it. All streams run in the task of the
-            // connection, so without this a panic would end them too.
-            match AssertUnwindSafe(exchange).catch_unwind().await {
-                Ok(Some(_)) => {}
-                Ok(None) => tracing::debug!("stream reset: the client does not read the response"),
-                Err(panic) => tasks.record_panic("http2-stream", &*panic),
-            }
-        }));
+        let exchange = overdue::run_within_deadline(None, self.stop.clone(), stream);
+        // Unwind safety: a stream that panicked is dropped, which resets it. All streams run in the task of the
+        // connection, so without this a panic would end them too.
+        let ended = AssertUnwindSafe(exchange).catch_unwind();
+        let tasks = self.tasks.clone();
+        let stream = ended.map(move |ended| match ended {
+            Ok(Some(_)) => {}
+            Ok(None) => tracing::debug!("stream reset: the client does not read the response"),
+            Err(panic) => tasks.record_panic("http2-stream", &*panic),
+        });
+        self.streams.lock().push(Box::pin(stream));
     }
 }
 

@@ -1,9 +1,9 @@
 //! Aborts responses that the client does not read. Such a client occupies an in-flight permit and
 //! memory, and its body cannot time out by itself because it is not polled. So the exchange around
-//! it is aborted at the response's [`SendDeadline`], or before that if memory is scarce.
+//! it is aborted at the response's [`SendDeadline`], or before that by its [`ResponseAbortHandle`].
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::http::{GuardedBody, SendDeadline};
+use crate::http::{GuardedBody, ResponseAbortHandle, SendDeadline};
 use crate::server::transport::connections::Connection;
 use crate::tasks::{PollOnWake, WakeFlag};
 
@@ -23,25 +23,32 @@ tokio::task_local! {
     static LIMIT: Limit;
 }
 
-/// The deadline of the current response of an exchange, if it has one.
+/// The time limit of the current response of an exchange. There is none between responses.
 #[derive(Debug, Clone)]
 struct Limit {
-    deadline: Arc<Mutex<Option<SendDeadline>>>,
+    change: Arc<Mutex<Option<LimitChange>>>,
     timer: WakeFlag,
     /// The HTTP/1.1 connection that is the exchange: it is idle after each response.
     connection: Option<Arc<Connection>>,
 }
 
+/// A change of the limit that the timer has not applied yet.
+#[derive(Debug)]
+enum LimitChange {
+    Begin(SendDeadline),
+    End,
+}
+
 impl Limit {
-    /// Sets the limit. Only the exchange's own task calls this, and polls the limit afterwards, so
+    /// Changes the limit. Only the exchange's own task calls this, and polls the timer afterwards, so
     /// no wake-up is needed.
-    fn set(&self, limit: Option<SendDeadline>) {
-        *self.deadline.lock() = limit;
+    fn set(&self, change: LimitChange) {
+        *self.change.lock() = Some(change);
         self.timer.mark();
     }
 
     fn response_ended(&self) {
-        self.set(None);
+        self.set(LimitChange::End);
         if let Some(connection) = &self.connection {
             connection.set_idle();
         }
@@ -57,36 +64,41 @@ const SEND_AFTER_STOP_MAX: Duration = Duration::from_secs(5);
 
 /// Runs an exchange until `stop` and the bounds that apply after that: an HTTP/1.1 `connection`, which has one response
 /// at a time, or an HTTP/2 stream. Returns `None` if it was aborted because a response exceeded its deadline.
-pub(in crate::server) async fn run_within_deadline<F: Future>(
+///
+/// Not an async function: its future would contain `exchange` twice, as the argument and pinned.
+pub(in crate::server) fn run_within_deadline<F: Future>(
     connection: Option<Arc<Connection>>,
     stop: CancellationToken,
     exchange: F,
-) -> Option<F::Output> {
-    let deadline: Arc<Mutex<Option<SendDeadline>>> = Arc::default();
+) -> impl Future<Output = Option<F::Output>> {
+    let change: Arc<Mutex<Option<LimitChange>>> = Arc::default();
     let mut timer = PollOnWake::new(DeadlineTimer {
-        limit: deadline.clone(),
+        change: Arc::clone(&change),
         stop,
         current: None,
     });
     let limit = Limit {
-        deadline,
+        change,
         timer: timer.wake_flag(),
         connection,
     };
-    let mut exchange = pin!(LIMIT.scope(limit, exchange));
-    poll_fn(|cx| {
-        // The exchange comes first: a response that completes now is in time.
-        match exchange.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending => timer.poll(cx).map(|()| None),
-        }
-    })
-    .await
+    let mut exchange = Box::pin(LIMIT.scope(limit, exchange));
+    // Moved into the block, so that the exchange is dropped while the block is polled, where the caller catches a panic in `drop`.
+    async move {
+        poll_fn(|cx| {
+            // The exchange comes first: a response that completes now is in time.
+            match exchange.as_mut().poll(cx) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending => timer.poll(cx).map(|()| None),
+            }
+        })
+        .await
+    }
 }
 
 /// Completes when the current limit has passed.
 struct DeadlineTimer {
-    limit: Arc<Mutex<Option<SendDeadline>>>,
+    change: Arc<Mutex<Option<LimitChange>>>,
     /// Cancelled at the start of the shutdown.
     stop: CancellationToken,
     current: Option<Timer>,
@@ -94,10 +106,8 @@ struct DeadlineTimer {
 
 /// The timer of one response.
 struct Timer {
-    /// The deadline that this timer is for.
-    deadline: Instant,
     timer: Pin<Box<Sleep>>,
-    abort: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    abort: Option<ResponseAbortHandle>,
     /// The end of a watch, or the start of the shutdown for other responses, and the time from then on.
     end: Option<(Pin<Box<WaitForCancellationFutureOwned>>, Duration)>,
 }
@@ -106,17 +116,18 @@ impl Future for DeadlineTimer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let limit = self.limit.lock().clone();
-        let Some(limit) = limit else {
-            self.current = None;
-            return Poll::Pending;
-        };
-        // A response may directly follow another one.
-        let current = match self.current.take() {
-            Some(current) if current.deadline == limit.deadline => current,
-            _ => Timer::new(limit, &self.stop),
-        };
-        self.current.insert(current).poll(cx)
+        let change = self.change.lock().take();
+        match change {
+            Some(LimitChange::Begin(deadline)) => {
+                self.current = Some(Timer::new(deadline, &self.stop));
+            }
+            Some(LimitChange::End) => self.current = None,
+            None => {}
+        }
+        match &mut self.current {
+            Some(current) => current.poll(cx),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -127,16 +138,15 @@ impl Timer {
             None => (stop.clone(), SEND_AFTER_STOP_MAX),
         };
         Self {
-            deadline: limit.deadline,
             timer: Box::pin(tokio::time::sleep_until(limit.deadline)),
-            abort: limit.abort.map(|abort| Box::pin(abort.cancelled_owned())),
+            abort: limit.abort,
             end: Some((Box::pin(end.cancelled_owned()), time)),
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(abort) = &mut self.abort
-            && abort.as_mut().poll(cx).is_ready()
+        if let Some(abort) = &self.abort
+            && abort.poll_aborted(cx).is_ready()
         {
             return Poll::Ready(());
         }
@@ -165,7 +175,7 @@ pub(in crate::server) fn limited(response: Response<Body>) -> Response<Body> {
         limit.response_ended();
         return response;
     };
-    limit.set(Some(deadline));
+    limit.set(LimitChange::Begin(deadline));
     response.map(|body| GuardedBody::wrap(body, ClearOnDrop(limit)))
 }
 

@@ -1,10 +1,11 @@
 //! Tests of `watchet bench` with the real program and a real server: its reports are consistent, and it fails if the
-//! server dies or an event is duplicated. They do not measure performance.
+//! server dies or an event is duplicated. Except for `memory`, they do not measure performance.
 
 mod churn;
 mod compare;
 mod formats;
 mod generator;
+mod memory;
 mod storm;
 mod sweep;
 mod tampering_proxy;

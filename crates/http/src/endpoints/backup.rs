@@ -60,8 +60,9 @@ pub(crate) async fn serve(state: &HttpState, parts: &Parts) -> Result<Response, 
             tracing::warn!(%error, "a backup ended early");
         }
     });
-    let (config, abort) = (&state.config, CancellationToken::new());
-    let tracked = config.responses.add(abort.clone(), &config.memory);
+    let config = &state.config;
+    let tracked = config.responses.add(&config.memory);
+    let abort = tracked.abort_handle();
     let sent = CancellationToken::new();
     let guard = sent.clone().drop_guard();
     let unread = tracked.until_unread_for(UNREAD_MAX);
@@ -75,7 +76,7 @@ pub(crate) async fn serve(state: &HttpState, parts: &Parts) -> Result<Response, 
             () = stopped.cancelled() => {}
             () = unread => {
                 tracing::warn!(unread = ?UNREAD_MAX, "a backup was aborted, because its client did not read");
-                unread_abort.cancel();
+                unread_abort.abort();
             }
         }
     }));

@@ -4,17 +4,17 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::Body;
 use bytes::Bytes;
+use futures_util::task::AtomicWaker;
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use watchet_api::ServerMemory;
 
 /// The estimated memory in bytes of a response that its client does not read, besides the piece that was produced last. The buffers
@@ -58,8 +58,48 @@ struct TrackedResponse {
     unread_since_ms: AtomicU64,
     /// The size of that piece.
     bytes: AtomicUsize,
+    is_aborted: AtomicBool,
+    /// The waker of the task that sends the response.
+    waker: AtomicWaker,
+}
+
+impl TrackedResponse {
+    fn abort(&self) {
+        self.is_aborted.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::SeqCst)
+    }
+}
+
+/// A handle that aborts a response. Only one task can wait for the abort: the task that sends the response. A `CancellationToken`, which
+/// allows several waiters, needs about 190 bytes more for each watch.
+#[derive(Debug, Clone)]
+pub struct ResponseAbortHandle(Arc<TrackedResponse>);
+
+impl ResponseAbortHandle {
     /// Aborts the response.
-    abort: CancellationToken,
+    pub(crate) fn abort(&self) {
+        self.0.abort();
+    }
+
+    /// Returns true after [`Self::abort`].
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.0.is_aborted()
+    }
+
+    /// Returns `Ready` if the response is aborted, and otherwise registers the task to be woken. Only the task that polled last is
+    /// woken.
+    pub fn poll_aborted(&self, cx: &mut Context<'_>) -> Poll<()> {
+        // Registered before the check, so that no abort is missed.
+        self.0.waker.register(cx.waker());
+        match self.is_aborted() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
 }
 
 /// The responses that were aborted.
@@ -82,17 +122,14 @@ impl Default for ResponseTracker {
 }
 
 impl ResponseTracker {
-    /// Adds a response, which `abort` aborts.
-    pub(crate) fn add(
-        self: &Arc<Self>,
-        abort: CancellationToken,
-        memory: &Arc<ServerMemory>,
-    ) -> TrackedResponseGuard {
+    /// Adds a response.
+    pub(crate) fn add(self: &Arc<Self>, memory: &Arc<ServerMemory>) -> TrackedResponseGuard {
         let response = Arc::new(TrackedResponse {
             unread_since_ms: AtomicU64::new(NOT_BLOCKED),
             // It is unknown, and the first piece of a list or of a state is large.
             bytes: AtomicUsize::new(LARGE_PIECE_BYTES),
-            abort,
+            is_aborted: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
         });
         memory.count_allocated(RESPONSE_BYTES);
         let mut open = self.open.lock();
@@ -117,7 +154,7 @@ impl ResponseTracker {
             let unread = open.by_number.values().filter_map(|response| {
                 let since = response.unread_since_ms.load(Ordering::Relaxed);
                 let is_unread = since != NOT_BLOCKED && now.saturating_sub(since) >= time;
-                let is_open = !response.abort.is_cancelled();
+                let is_open = !response.is_aborted();
                 let held = response.bytes.load(Ordering::Relaxed) + BUFFER_BYTES;
                 (is_unread && is_open).then(|| (held, since, Arc::clone(response)))
             });
@@ -129,7 +166,7 @@ impl ResponseTracker {
             if aborted.bytes >= bytes {
                 break;
             }
-            response.abort.cancel();
+            response.abort();
             aborted.count += 1;
             aborted.bytes += held;
         }
@@ -156,6 +193,11 @@ pub(crate) struct TrackedResponseGuard {
 }
 
 impl TrackedResponseGuard {
+    /// Returns the handle that aborts the response.
+    pub(crate) fn abort_handle(&self) -> ResponseAbortHandle {
+        ResponseAbortHandle(Arc::clone(&self.response))
+    }
+
     /// Records that the client has read what was produced, except for the buffers.
     pub(crate) fn set_read(&self) {
         self.response
@@ -286,21 +328,23 @@ impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for TrackedBody<B
 
 #[cfg(test)]
 mod tests {
+    use std::task::Wake;
+
     use futures_util::stream::{self, StreamExt as _};
     use http_body_util::BodyExt as _;
 
     use super::*;
 
-    /// Returns a body with one piece of `bytes`, which then waits forever, and the token that aborts it.
+    /// Returns a body with one piece of `bytes`, which then waits forever, and the handle that aborts it.
     fn tracked(
         tracker: &Arc<ResponseTracker>,
         memory: &Arc<ServerMemory>,
         bytes: usize,
-    ) -> (Body, CancellationToken) {
-        let abort = CancellationToken::new();
+    ) -> (Body, ResponseAbortHandle) {
         let pieces = stream::iter([Ok::<_, axum::Error>(Bytes::from(vec![b'x'; bytes]))]);
         let body = Body::from_stream(pieces.chain(stream::pending()));
-        let response = tracker.add(abort.clone(), memory);
+        let response = tracker.add(memory);
+        let abort = response.abort_handle();
         (response.track(body), abort)
     }
 
@@ -329,11 +373,8 @@ mod tests {
             (aborted.count, aborted.bytes),
             (2, 700_000 + 2 * BUFFER_BYTES)
         );
-        let is_aborted = |bodies: &[(Body, CancellationToken)]| -> Vec<bool> {
-            bodies
-                .iter()
-                .map(|(_, abort)| abort.is_cancelled())
-                .collect()
+        let is_aborted = |bodies: &[(Body, ResponseAbortHandle)]| -> Vec<bool> {
+            bodies.iter().map(|(_, abort)| abort.is_aborted()).collect()
         };
         assert_eq!(is_aborted(&bodies), [false, false, true, true]);
         let aborted = tracker.abort_unread(unread, usize::MAX);
@@ -358,12 +399,38 @@ mod tests {
         waits.expect_err("the first piece has taken the rest");
         memory.record(94 << 20);
         second.frame().await.expect("a piece").expect("no error");
-        let abort = CancellationToken::new();
         let events = stream::iter(["a", "b"]).map(|event| Ok::<_, axum::Error>(Bytes::from(event)));
-        let mut events = tracker.add(abort, &memory).track(Body::from_stream(events));
+        let mut events = tracker.add(&memory).track(Body::from_stream(events));
         memory.record(94 << 20);
         events.frame().await.expect("an event").expect("no error");
         memory.record(97 << 20);
         events.frame().await.expect("an event").expect("no error");
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The connection waits while the client does not read, so the abort must wake it.
+    #[test]
+    fn an_abort_wakes_the_task_that_waits_for_it() {
+        let tracker: Arc<ResponseTracker> = Arc::default();
+        let response = tracker.add(&Arc::default());
+        let woken: Arc<Woken> = Arc::default();
+        let waker = Arc::clone(&woken).into();
+        let poll = || {
+            response
+                .abort_handle()
+                .poll_aborted(&mut Context::from_waker(&waker))
+        };
+        assert!(poll().is_pending());
+        response.abort_handle().abort();
+        assert!(woken.0.load(Ordering::SeqCst));
+        assert!(poll().is_ready());
     }
 }

@@ -2,6 +2,8 @@
 //! for protobuf. The frames come from the same encoder as those of a response body and are shared
 //! with them.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -131,7 +133,11 @@ async fn run_until(feed: impl Future<Output = ()>, deadline: SendDeadline) {
         end,
         abort,
     } = deadline;
-    let (end, abort) = (end.unwrap_or_default(), abort.unwrap_or_default());
+    let end = end.unwrap_or_default();
+    let aborted = poll_fn(|cx| match &abort {
+        Some(abort) => abort.poll_aborted(cx),
+        None => Poll::Pending,
+    });
     let stopped = async {
         end.cancelled().await;
         tokio::time::sleep(CLOSE_TIMEOUT).await;
@@ -140,7 +146,7 @@ async fn run_until(feed: impl Future<Output = ()>, deadline: SendDeadline) {
     let in_time = tokio::select! {
         biased;
         fed = timeout_at(deadline, feed) => fed.is_ok(),
-        () = abort.cancelled() => false,
+        () = aborted => false,
         () = stopped => false,
     };
     if !in_time {

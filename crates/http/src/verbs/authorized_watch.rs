@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::response::response_tracker::ResponseAbortHandle;
 use crate::response::watch_body::WatchSource;
 use crate::verbs::watch_events::Events;
 use crate::watch_access::WatchAccess;
@@ -20,8 +21,8 @@ pub(super) struct AuthorizedWatch {
     pub(super) access: WatchAccess,
     /// `None` for the history of storage, which ends by itself.
     pub(super) open: Option<OpenWatch>,
-    /// Cancelled when the response is aborted because its client does not read.
-    pub(super) abort: CancellationToken,
+    /// Shows whether the response was aborted because its client does not read.
+    pub(super) abort: ResponseAbortHandle,
     /// Cancelled when the server stops.
     pub(super) stop: CancellationToken,
     pub(super) metrics: Arc<WatchMetrics>,
@@ -59,7 +60,7 @@ impl AuthorizedWatch {
             WatchEnd::Shutdown
         } else if record.was_ended() {
             WatchEnd::Deleted
-        } else if self.abort.is_cancelled() {
+        } else if self.abort.is_aborted() {
             WatchEnd::Aborted
         } else if is_late {
             WatchEnd::Timeout

@@ -7,7 +7,6 @@ use axum::http::StatusCode;
 use axum::http::header::USER_AGENT;
 use axum::response::Response;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::error::HttpError;
 use crate::request::accept::{Negotiated, ResponseKind};
@@ -22,7 +21,7 @@ use crate::response::watch_meter::WatchMeter;
 use crate::response::websocket::{self, WatchUpgrade};
 use crate::verbs::authorized_watch::AuthorizedWatch;
 use crate::verbs::call::Call;
-use crate::verbs::watch_events::Events;
+use crate::verbs::watch_events::{Events, PastEvents};
 use crate::watch_access::Requirements;
 use watchet_api::{ListOptions, UserInfo};
 use watchet_registry::{OpenWatch, WatchOrigin, WatchRecord};
@@ -53,12 +52,12 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
     let counted = call.state.watch_counts.open(user)?;
     let (registry, namespace) = (call.registry(), call.namespace.as_deref());
     let mut events = match call.query.flag(HISTORY) {
-        true => Events::Past {
+        true => Events::Past(Box::new(PastEvents {
             events: registry
                 .history(&call.resource, namespace, &options)
                 .await?,
             deadline: Instant::now() + HISTORY_TIME_MAX,
-        },
+        })),
         false => {
             let watch = registry.watch(&call.resource, namespace, &options);
             Events::Live(Box::new(watch.await?))
@@ -84,27 +83,27 @@ pub(super) async fn watch(call: &Call) -> Result<Response, HttpError> {
             Some(open_watches.add(origin, watch.monitor(), ended.clone()))
         }
         // A watch of history ends by itself, so the resource `watchers` does not list it.
-        Events::Past { .. } => None,
+        Events::Past(_) => None,
     };
     let meter = watch_meter(call, open.as_ref().map(OpenWatch::record));
     let deadline = events.deadline() + WATCH_END_SEND_TIMEOUT;
     events = events.end_with(ended.clone());
-    let (abort, config) = (CancellationToken::new(), &call.state.config);
+    let config = &call.state.config;
+    let tracked = config.responses.add(&config.memory);
     let watch = AuthorizedWatch {
         events,
         access,
         open,
-        abort: abort.clone(),
+        abort: tracked.abort_handle(),
         stop: tasks.token(),
         metrics: Arc::clone(&meter.metrics),
         _counted: counted,
     };
     let frames = WatchFrames::new(watch, FrameEncoder::new(renderer, meter));
-    let tracked = config.responses.add(abort.clone(), &config.memory);
     let deadline = SendDeadline {
         deadline,
         end: Some(ended),
-        abort: Some(abort),
+        abort: Some(tracked.abort_handle()),
     };
     if let Some(socket) = socket {
         return Ok(socket.open(frames, negotiated.media, tasks, deadline, tracked));

@@ -12,11 +12,14 @@ use watchet_registry::{ReceivedEvents, StorageHistory, Watch, WatchItem};
 pub(super) enum Events {
     /// From the cache, without an end.
     Live(Box<Watch>),
-    /// From storage, up to the present.
-    Past {
-        events: StorageHistory,
-        deadline: Instant,
-    },
+    /// From storage, up to the present. Boxed, because it is rare.
+    Past(Box<PastEvents>),
+}
+
+/// The events of a watch of the history of storage.
+pub(super) struct PastEvents {
+    pub(super) events: StorageHistory,
+    pub(super) deadline: Instant,
 }
 
 impl Events {
@@ -24,7 +27,7 @@ impl Events {
     pub(super) fn deadline(&self) -> Instant {
         match self {
             Self::Live(watch) => watch.deadline(),
-            Self::Past { deadline, .. } => *deadline,
+            Self::Past(past) => past.deadline,
         }
     }
 
@@ -35,10 +38,11 @@ impl Events {
                 watch.end_with(token);
                 Self::Live(watch)
             }
-            Self::Past { events, deadline } => Self::Past {
-                events: Box::pin(events.take_until(token.cancelled_owned())),
-                deadline,
-            },
+            Self::Past(past) => {
+                let PastEvents { events, deadline } = *past;
+                let events = Box::pin(events.take_until(token.cancelled_owned()));
+                Self::Past(Box::new(PastEvents { events, deadline }))
+            }
         }
     }
 
@@ -46,7 +50,7 @@ impl Events {
     pub(super) fn take_received(&mut self) -> Option<ReceivedEvents> {
         match self {
             Self::Live(watch) => watch.take_received(),
-            Self::Past { .. } => None,
+            Self::Past(_) => None,
         }
     }
 
@@ -55,7 +59,7 @@ impl Events {
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Vec<WatchItem>>> {
         match self {
             Self::Live(watch) => watch.poll_next(cx),
-            Self::Past { events, .. } => events.as_mut().poll_next(cx),
+            Self::Past(past) => past.events.as_mut().poll_next(cx),
         }
     }
 }

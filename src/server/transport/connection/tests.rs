@@ -16,7 +16,7 @@ use serde_json::json;
 use super::*;
 use crate::api::UserInfo;
 use crate::builtin::new_registry;
-use crate::http::{HealthCheck, HttpConfig, router};
+use crate::http::{GuardedBody, HealthCheck, HttpConfig, SendDeadline, router};
 use crate::metrics::Metrics;
 use crate::registry::CacherConfig;
 use crate::server::transport::connections::Connections;
@@ -241,7 +241,17 @@ fn panic_now<T>(message: &str) -> T {
     panic!("{message}")
 }
 
-/// Adds paths below `/panics` whose handler, and whose body, panic outside of what the router of the API catches.
+/// Panics when it is dropped.
+struct PanicOnDrop;
+
+impl Drop for PanicOnDrop {
+    fn drop(&mut self) {
+        panic_now::<()>("planted in a drop");
+    }
+}
+
+/// Adds paths below `/panics` whose handler, whose body, and the drop of whose body panic outside of what the router of the API
+/// catches.
 fn with_panics(service: &mut Service) {
     let body = || {
         let pieces = futures_util::stream::iter(0..2).then(|piece| async move {
@@ -254,9 +264,21 @@ fn with_panics(service: &mut Service) {
         });
         Response::new(Body::from_stream(pieces))
     };
+    // Dropped at its deadline, after the first piece.
+    let dropped = || {
+        let first = futures_util::stream::iter([Ok::<_, Infallible>("the first piece")]);
+        let body = Body::from_stream(first.chain(futures_util::stream::pending()));
+        let mut response = Response::new(GuardedBody::wrap(body, PanicOnDrop));
+        let deadline = tokio::time::Instant::now() + Duration::from_millis(100);
+        response
+            .extensions_mut()
+            .insert(SendDeadline::from(deadline));
+        response
+    };
     let handler = || async { panic_now::<Response<Body>>("planted in a handler") };
     service.router = axum::Router::new()
         .route("/panics/body", axum::routing::get(async move || body()))
+        .route("/panics/drop", axum::routing::get(async move || dropped()))
         .route("/panics/handler", axum::routing::get(handler))
         .fallback_service(service.router.clone());
 }
@@ -286,12 +308,12 @@ async fn a_panic_ends_only_its_request() {
             "the detail is only logged: {status}"
         );
     }
-    let cut = client.get("/panics/body", &[]).await;
-    assert_eq!(cut.status(), StatusCode::OK, "the panic comes later");
-    cut.into_body()
-        .collect()
-        .await
-        .expect_err("the stream is reset");
+    for path in ["/panics/body", "/panics/drop"] {
+        let cut = client.get(path, &[]).await;
+        assert_eq!(cut.status(), StatusCode::OK, "the panic comes later");
+        let cut = cut.into_body().collect().await;
+        cut.expect_err("the stream is reset");
+    }
 
     let events = tokio::time::timeout(TEST_TIMEOUT, watch.into_body().collect()).await;
     let events = events
@@ -301,7 +323,7 @@ async fn a_panic_ends_only_its_request() {
     assert!(events.starts_with(br#"{"type":"ADDED""#));
     assert_eq!(client.get("/api", &[]).await.status(), StatusCode::OK);
     let text = fixture.metrics.render(crate::metrics::Format::Prometheus);
-    for (task, count) in [("request", 2), ("http2-stream", 1)] {
+    for (task, count) in [("request", 2), ("http2-stream", 2)] {
         let sample = format!("watchet_task_panics_total{{task=\"{task}\"}} {count}\n");
         assert!(text.contains(&sample), "{sample}");
     }

@@ -215,8 +215,8 @@ pub(crate) struct WatchFrames<W> {
     encoder: FrameEncoder,
     /// Items received and not yet sent.
     items: std::vec::IntoIter<WatchItem>,
-    /// The error whose frame is the next and last write.
-    failure: Option<Status>,
+    /// The error whose frame is the next and last write. Boxed, because an idle watch has none.
+    failure: Option<Box<Status>>,
     ended: bool,
 }
 
@@ -278,7 +278,7 @@ impl<W: WatchSource> WatchFrames<W> {
         }
         // Items that were received before are not sent either.
         if let Some(denial) = self.watcher.denial() {
-            self.failure = Some(denial.clone());
+            self.failure = Some(Box::new(denial.clone()));
             self.ended = false;
         }
         Poll::Ready(())
@@ -367,7 +367,7 @@ impl<W: WatchSource> WatchFrames<W> {
         {
             if let Err(error) = self.encoder.append(&item, &mut out) {
                 // The frames before it are sent and counted first.
-                self.failure = Some(encoding_failure(&error));
+                self.failure = Some(Box::new(encoding_failure(&error)));
                 break;
             }
         }
