@@ -87,7 +87,9 @@ pub enum NamespaceState {
 /// The required freshness of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
-    /// The state of the watch cache, like upstream's listers.
+    /// The state of the watch cache, like upstream's listers. A list also has every object that this server has created,
+    /// so that a LimitRange applies to the next pod of the client that created it. For that, upstream reads LimitRanges and
+    /// quotas from storage if its lister has none in the namespace.
     Cached,
     /// A state at least as recent as storage at the beginning of the call.
     Latest,

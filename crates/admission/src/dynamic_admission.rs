@@ -306,9 +306,9 @@ impl Mutators<'_> {
                 bindings,
                 deadline: self.deadline,
             };
-            mutating
-                .round(write, &mut self.reinvocation, &mut self.policies)
-                .await?;
+            let round = mutating.round(write, &mut self.reinvocation, &mut self.policies);
+            // Boxed: most clusters have no such policies, and the future of every write would reserve space for them.
+            Box::pin(round).await?;
         }
         if hooks.is_empty() || write.is_exempt() {
             return Ok(());

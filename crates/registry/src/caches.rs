@@ -301,6 +301,19 @@ impl Caches {
         started.iter().filter_map(cache).collect()
     }
 
+    /// Returns true if the cache of `resource` has all objects that this server has created.
+    pub(crate) fn has_own_creates(&self, resource: &Resource) -> bool {
+        let prefix = &resource.storage_prefix;
+        let stores = self.stores.load();
+        let created = stores.get(prefix).map(|store| store.last_create());
+        let Some(created) = created.filter(|created| !created.is_zero()) else {
+            return true;
+        };
+        let started = self.started.load();
+        let seen = started.get(prefix).map(|started| started.cacher.seen());
+        seen.is_some_and(|seen| seen >= created)
+    }
+
     /// Returns the size of a cache that has been started and has a state.
     pub(crate) fn size(&self, resource: &Resource) -> Option<CacheSize> {
         let started = self.started.load();

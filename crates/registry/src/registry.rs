@@ -338,6 +338,11 @@ impl Registry {
         self.caches.size(resource)
     }
 
+    /// Returns true if the cache of `resource` has all objects that this server has created.
+    pub(crate) fn has_own_creates(&self, resource: &Resource) -> bool {
+        self.caches.has_own_creates(resource)
+    }
+
     /// Waits until the cache of `resource` has every change up to `version`, and returns the version of the last one,
     /// or `None` if storage cannot report its progress ([`Cacher::changed_up_to`]).
     ///

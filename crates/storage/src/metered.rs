@@ -1,6 +1,8 @@
-//! `MeteredStorage`: counts, times and traces the storage requests of one resource, over any back end.
+//! `MeteredStorage`: counts, times and traces the storage requests of one resource, over any back end, and remembers its
+//! last create.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -19,12 +21,24 @@ use watchet_telemetry::{ChildSpan, text_attribute};
 pub struct MeteredStorage {
     storage: Arc<dyn Storage>,
     metrics: Arc<ResourceMetrics>,
+    /// See [`Self::last_create`].
+    last_create: AtomicU64,
 }
 
 impl MeteredStorage {
     /// Wraps `storage`. Records its requests in `metrics`.
     pub fn new(storage: Arc<dyn Storage>, metrics: Arc<ResourceMetrics>) -> Arc<Self> {
-        Arc::new(Self { storage, metrics })
+        Arc::new(Self {
+            storage,
+            metrics,
+            last_create: AtomicU64::default(),
+        })
+    }
+
+    /// Returns the greatest version of an object that was created through this storage; zero if there is none. A cache
+    /// at an earlier version may not have that object yet.
+    pub fn last_create(&self) -> ResourceVersion {
+        ResourceVersion::new(self.last_create.load(Ordering::Acquire))
     }
 
     /// Returns the metrics.
@@ -109,7 +123,11 @@ impl StorageLayer for MeteredStorage {
             Expect::At(_) => Operation::Update,
         };
         let span = self.span(operation, Some(&put.key));
-        self.measure(operation, span, self.storage.put(put)).await
+        let result = self.measure(operation, span, self.storage.put(put)).await;
+        if let (Operation::Create, Ok(Outcome::Done(at))) = (operation, &result) {
+            self.last_create.fetch_max(at.get(), Ordering::AcqRel);
+        }
+        result
     }
 
     async fn delete(
@@ -215,5 +233,42 @@ mod tests {
         requests("list", true, 1);
         storage.delete(&key, changed).await.unwrap();
         requests("delete", false, 1);
+    }
+
+    #[tokio::test]
+    async fn the_last_successful_create_is_remembered() {
+        let memory = Memory::new(Duration::from_secs(300)).unwrap();
+        let metrics = Metrics::new();
+        let storage = MeteredStorage::new(memory, metrics.resource("apps", "deployments"));
+        assert!(storage.last_create().is_zero());
+        let put = async |name: &str, expect| {
+            let key = StorageKey::new(&format!("/deployments/a/{name}")).unwrap();
+            let value = Bytes::from_static(b"{}");
+            let ttl = None;
+            let put = Put {
+                key,
+                value,
+                expect,
+                ttl,
+            };
+            Storage::put(&*storage, put).await.unwrap()
+        };
+        let Outcome::Done(first) = put("b", Expect::Absent).await else {
+            panic!("the key does not exist");
+        };
+        assert_eq!(storage.last_create(), first);
+        assert!(matches!(
+            put("b", Expect::Absent).await,
+            Outcome::Refused(_)
+        ));
+        assert!(matches!(
+            put("b", Expect::At(first)).await,
+            Outcome::Done(_)
+        ));
+        assert_eq!(storage.last_create(), first, "creates only");
+        let Outcome::Done(second) = put("c", Expect::Absent).await else {
+            panic!("the key does not exist");
+        };
+        assert_eq!(storage.last_create(), second);
     }
 }

@@ -119,7 +119,8 @@ impl WebhookClient {
         };
         let destination = self.destination(config).await?;
         let span = client_span(&url);
-        let exchange = async {
+        // Boxed: it is several kilobytes large, and the future of every write would reserve that space.
+        let exchange = Box::pin(async {
             let mut request = request(&destination, &url, body).map_err(&failed)?;
             span.inject(request.headers_mut());
             let exchange = self.exchange(&destination, request);
@@ -131,7 +132,7 @@ impl WebhookClient {
                 KeyValue::new("http.response.status_code", i64::from(status.as_u16()))
             });
             response::accepted(status, body)
-        };
+        });
         span.run_fallible(exchange).await
     }
 

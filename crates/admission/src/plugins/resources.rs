@@ -104,15 +104,15 @@ pub(super) fn sum_of_containers(
     spec: &Value,
     of_container: impl Fn(&Value) -> ResourceList,
 ) -> ResourceList {
-    let containers = |member: &str| spec[member].as_array().cloned().unwrap_or_default();
+    let containers = |member: &str| spec[member].as_array().into_iter().flatten();
     let mut sum = ResourceList::new();
     for container in containers("containers") {
-        add(&mut sum, &of_container(&container));
+        add(&mut sum, &of_container(container));
     }
     let mut sidecars = ResourceList::new();
     let mut initial = ResourceList::new();
     for container in containers("initContainers") {
-        let own = of_container(&container);
+        let own = of_container(container);
         let mut at_its_time = sidecars.clone();
         add(&mut at_its_time, &own);
         if container["restartPolicy"] == "Always" {

@@ -1,5 +1,6 @@
 //! Tests of the verbs over the memory store and real caches. Pure functions are tested in their own modules.
 
+mod admission;
 mod claims;
 mod clients;
 mod creates;

@@ -41,19 +41,19 @@ impl Registry {
             .map_err(|error| ReadError::Undecodable(error.to_string()).into())
     }
 
+    /// Returns the resourceVersion with which admission plugins list `resource`: 0, or none for a consistent list while the
+    /// cache has not received an object that this server has created.
+    fn list_version(&self, resource: &Resource, freshness: Freshness) -> Option<ResourceVersion> {
+        let is_sufficient = freshness == Freshness::Cached && self.has_own_creates(resource);
+        is_sufficient.then_some(ResourceVersion::ZERO)
+    }
+
     /// Returns the served resource of a kind.
     pub(crate) fn resource_of_kind(&self, kind: &GroupVersionKind) -> Option<Arc<Resource>> {
         let is = |r: &&Arc<Resource>| {
             r.group == kind.group && r.version == kind.version && r.kind == kind.kind
         };
         self.resources().iter().find(is).cloned()
-    }
-}
-
-fn version_for(freshness: Freshness) -> Option<ResourceVersion> {
-    match freshness {
-        Freshness::Cached => Some(ResourceVersion::ZERO),
-        Freshness::Latest => None,
     }
 }
 
@@ -87,14 +87,17 @@ impl Cluster for Registry {
         freshness: Freshness,
     ) -> Result<Option<Value>, ClusterError> {
         let resource = self.preferred(resource)?;
-        let options = GetOptions {
-            resource_version: version_for(freshness),
-        };
         let target = Target {
             namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
             name: name.to_owned(),
             subresource: None,
             resource,
+        };
+        let options = GetOptions {
+            resource_version: match freshness {
+                Freshness::Cached => Some(ResourceVersion::ZERO),
+                Freshness::Latest => None,
+            },
         };
         let found = match read::get(self, &target, options).await {
             Ok(object) => self.value_of(&target.resource, &object).map(Some),
@@ -111,17 +114,18 @@ impl Cluster for Registry {
         freshness: Freshness,
     ) -> Result<Vec<Value>, ClusterError> {
         let resource = self.preferred(resource)?;
+        let resource_version = self.list_version(&resource, freshness);
         // Avoids the list in the usual case of quotas and limit ranges, which most writes read: there are none. A cache
         // that is not initialized has no size, so it does not count as empty.
         let is_empty = || {
             self.cache_size(&resource)
                 .is_some_and(|size| size.objects == 0)
         };
-        if freshness == Freshness::Cached && is_empty() {
+        if resource_version.is_some() && is_empty() {
             return Ok(Vec::new());
         }
         let options = ListOptions {
-            resource_version: version_for(freshness),
+            resource_version,
             ..ListOptions::default()
         };
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());

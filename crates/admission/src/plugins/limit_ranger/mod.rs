@@ -70,10 +70,15 @@ impl AdmissionPlugin for LimitRanger {
         cluster: &dyn Cluster,
         attributes: &AdmissionRequest<'_>,
     ) -> Result<(), AdmissionError> {
+        let ranges = limit_ranges(cluster, attributes).await?;
+        // Most namespaces have none, and the sum of a pod's resources is expensive.
+        if ranges.is_empty() {
+            return Ok(());
+        }
         let object = &*attributes.object;
         let is_pod = attributes.resource.resource == "pods";
         let amounts = is_pod.then(|| PodAmounts::of(&object["spec"]));
-        for range in limit_ranges(cluster, attributes).await? {
+        for range in ranges {
             let problems = match &amounts {
                 Some(amounts) => pod_problems(&range, amounts),
                 None => claim_problems(&range, object),
