@@ -111,5 +111,5 @@ pub use flow_control::{
 pub use launcher::Launcher;
 pub use node_authorization::feed_node_authorizer;
 pub use quota_counter::QuotaCounter;
-pub use rbac::{create_default_policy, feed_authorizer};
+pub use rbac::{RoleVersions, create_default_policy, feed_authorizer};
 pub use selection::{Selection, TOKEN_TRACKING, UnknownController};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::follower::{Follower, FollowerEvent};
-use watchet_api::Object;
+use watchet_api::{Object, ResourceVersion};
 use watchet_registry::{Registry, Resource};
 
 /// What has happened to the stored objects.
@@ -29,6 +29,11 @@ impl StoredObjectsSource {
             follower: Follower::new(registry, resource),
             listed: None,
         }
+    }
+
+    /// Returns the version up to which all changes were returned; `None` while a list is incomplete.
+    pub(super) fn version(&self) -> Option<ResourceVersion> {
+        self.follower.version()
     }
 
     /// Waits for the next events; there may be none yet.

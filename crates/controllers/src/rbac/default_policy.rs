@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use futures_util::{TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Map, Value, json};
 
-use super::resource;
-use watchet_api::{DeleteOptions, GetOptions, Preconditions, WriteOptions};
+use super::{RoleVersions, resource};
+use watchet_api::{DeleteOptions, GetOptions, Preconditions, ResourceVersion, WriteOptions};
 use watchet_auth::rbac::{DefaultObject, PolicyRule, RbacKind, default_policy, missing_rules};
 use watchet_registry::{ApiError, Registry, Target};
 
@@ -20,32 +20,36 @@ const ATTEMPTS: usize = 5;
 const CONCURRENT: usize = 64;
 
 /// Creates the default roles and bindings that do not exist, and adds missing default rules, subjects, labels and
-/// annotations to existing ones. Removes nothing.
+/// annotations to existing ones. Removes nothing. Returns the greatest version of the objects of each kind.
 ///
 /// # Errors
 /// The first read or write that fails. The call can be repeated.
-pub async fn create_default_policy(registry: &Arc<Registry>) -> Result<(), ApiError> {
+pub async fn create_default_policy(registry: &Arc<Registry>) -> Result<RoleVersions, ApiError> {
     // The aggregated roles come last: the controller that writes their rules is then permitted to.
     let is_aggregated = |default: &DefaultObject| default.object.get("aggregationRule").is_some();
     let (aggregated, others): (Vec<_>, Vec<_>) =
         default_policy().into_iter().partition(is_aggregated);
+    let mut versions = RoleVersions::default();
     for objects in [others, aggregated] {
-        stream::iter(objects.into_iter().map(Ok))
-            .try_for_each_concurrent(CONCURRENT, |default| {
-                reconcile_until_done(registry, default)
-            })
-            .await?;
+        let reconciled = objects.into_iter().map(|default| async move {
+            let version = reconcile_until_done(registry, &default).await?;
+            Ok::<_, ApiError>((default.kind, version))
+        });
+        let mut reconciled = stream::iter(reconciled).buffer_unordered(CONCURRENT);
+        while let Some((kind, version)) = reconciled.try_next().await? {
+            versions.raise(kind, version);
+        }
     }
-    Ok(())
+    Ok(versions)
 }
 
 async fn reconcile_until_done(
     registry: &Arc<Registry>,
-    default: DefaultObject,
-) -> Result<(), ApiError> {
+    default: &DefaultObject,
+) -> Result<ResourceVersion, ApiError> {
     let mut attempt = 1;
     loop {
-        match reconcile(registry, &default).await {
+        match reconcile(registry, default).await {
             Err(ApiError::Conflict { .. } | ApiError::AlreadyExists { .. })
                 if attempt < ATTEMPTS =>
             {
@@ -56,7 +60,11 @@ async fn reconcile_until_done(
     }
 }
 
-async fn reconcile(registry: &Arc<Registry>, default: &DefaultObject) -> Result<(), ApiError> {
+/// Returns the version of the stored object.
+async fn reconcile(
+    registry: &Arc<Registry>,
+    default: &DefaultObject,
+) -> Result<ResourceVersion, ApiError> {
     let resource = resource(registry, default.kind);
     let namespace = Some(default.namespace.as_str()).filter(|namespace| !namespace.is_empty());
     let target = Target {
@@ -66,15 +74,18 @@ async fn reconcile(registry: &Arc<Registry>, default: &DefaultObject) -> Result<
         subresource: None,
     };
     let options = WriteOptions::of_server();
-    let create = || registry.create(&resource, namespace, default.object.clone(), &options);
+    let create = async || {
+        let created = registry.create(&resource, namespace, default.object.clone(), &options);
+        Ok(created.await?.resource_version())
+    };
     let stored = match registry.get(&target, GetOptions::default()).await {
         Ok(object) => object,
-        Err(error) if error.is_not_found() => return create().await.map(drop),
+        Err(error) if error.is_not_found() => return create().await,
         Err(error) => return Err(error),
     };
     let stored_value: Value = serde_json::from_slice(stored.body_slice()).unwrap_or_default();
     if stored_value["metadata"]["annotations"][AUTO_UPDATE] == "false" {
-        return Ok(());
+        return Ok(stored.resource_version());
     }
     if default
         .object
@@ -91,17 +102,15 @@ async fn reconcile(registry: &Arc<Registry>, default: &DefaultObject) -> Result<
             ..DeleteOptions::default()
         };
         registry.delete(&target, &delete).await?;
-        return create().await.map(drop);
+        return create().await;
     }
     let mut completed = stored_value.clone();
     complete(&mut completed, default);
     if completed == stored_value {
-        return Ok(());
+        return Ok(stored.resource_version());
     }
-    registry
-        .update(&target, completed, &options)
-        .await
-        .map(drop)
+    let updated = registry.update(&target, completed, &options).await?;
+    Ok(updated.0.resource_version())
 }
 
 fn same_role(left: &Value, right: &Value) -> bool {

@@ -3,10 +3,12 @@
 mod aggregation;
 mod default_policy;
 mod role_source;
+mod role_versions;
 
 pub(super) use aggregation::ClusterRoleAggregation;
 pub use default_policy::create_default_policy;
 pub use role_source::feed_authorizer;
+pub use role_versions::RoleVersions;
 
 use std::sync::Arc;
 

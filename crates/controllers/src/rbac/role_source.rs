@@ -3,52 +3,43 @@
 use std::sync::Arc;
 
 use futures_util::future;
+use tokio::sync::watch;
 
-use super::resource;
+use super::{RoleVersions, resource};
 use crate::stored_objects::{StoredObjects, StoredObjectsSource};
 use watchet_api::Object;
 use watchet_auth::rbac::{RbacAuthorizer, RbacChange, RbacKind};
 use watchet_registry::Registry;
 
-/// Passes all roles and bindings to the authorizer, and then every change of them; never returns. `complete` is called
-/// once, when the authorizer has received all that were stored.
+/// Passes all roles and bindings to the authorizer, and then every change of them; never returns. Raises `received`
+/// to the versions up to which the authorizer has all changes.
 pub async fn feed_authorizer(
     registry: &Arc<Registry>,
     authorizer: &RbacAuthorizer,
-    complete: impl FnOnce() + Send,
+    received: &watch::Sender<RoleVersions>,
 ) {
-    let followers = RbacKind::ALL.map(|kind| RoleSource {
-        kind,
-        objects: StoredObjectsSource::new(registry.clone(), resource(registry, kind)),
-        is_complete: false,
-    });
-    // Each future resolves to its source when that has passed the stored objects.
-    let first = followers.map(|source| source.complete(authorizer));
-    let sources = future::join_all(first).await;
-    complete();
-    let all = sources.into_iter().map(|mut source| async move {
+    let sources = RbacKind::ALL.map(|kind| async move {
+        let mut source = RoleSource {
+            kind,
+            objects: StoredObjectsSource::new(registry.clone(), resource(registry, kind)),
+        };
         loop {
             source.step(authorizer).await;
+            if let Some(version) = source.objects.version() {
+                received.send_modify(|received| received.raise(kind, version));
+            }
         }
     });
-    future::join_all::<_>(all).await;
+    future::join_all::<_>(sources).await;
 }
 
 /// The objects of one kind.
 struct RoleSource {
     kind: RbacKind,
     objects: StoredObjectsSource,
-    is_complete: bool,
 }
 
 impl RoleSource {
-    async fn complete(mut self, authorizer: &RbacAuthorizer) -> Self {
-        while !self.is_complete {
-            self.step(authorizer).await;
-        }
-        self
-    }
-
     /// Waits for the next events and passes them on.
     async fn step(&mut self, authorizer: &RbacAuthorizer) {
         for objects in self.objects.next().await {
@@ -56,7 +47,6 @@ impl RoleSource {
                 StoredObjects::All(all) => {
                     let all = all.iter().map(|object| change(object, true));
                     self.log(authorizer.replace(self.kind, all));
-                    self.is_complete = true;
                 }
                 StoredObjects::Changed(changed) => {
                     let changes = changed.iter();
