@@ -70,6 +70,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use layer::StorageLayer;
 pub use metered::MeteredStorage;
+pub use private_file::lock_with_retries;
 pub use revision_times::{RevisionSample, RevisionTimes};
 pub use unreadable_value::{encryption_prefix, undecodable_value, unreadable_reason};
 pub use visit::{ListVisitor, VisitedValue};

@@ -1,7 +1,12 @@
-//! Files that only their owner can access, and their directory.
+//! Files that only their owner can access, their directory, and locks of files.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
+use std::time::Duration;
+
+/// How often locking a file is attempted, and the pause between attempts: half a second in total.
+const LOCK_ATTEMPTS: usize = 50;
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Opens a file for reading and writing; creates it with access for its owner only.
 pub(crate) fn open_private(path: &Path) -> std::io::Result<File> {
@@ -24,6 +29,25 @@ pub(crate) fn sync_parent(path: &Path) -> std::io::Result<()> {
 /// Waits until the names of the files in `directory` are on disk.
 pub(crate) fn sync_directory(directory: &Path) -> std::io::Result<()> {
     File::open(directory)?.sync_all()
+}
+
+/// Locks `file` until all processes that share it have closed it. Retries for up to half a second, which blocks the thread: a
+/// child process shares the open files of its parent until it executes its program, so a lock can outlive the process that
+/// held it.
+///
+/// # Errors
+/// Another process has the lock, or the file cannot be locked.
+pub fn lock_with_retries(file: &File) -> Result<(), TryLockError> {
+    let mut tries_left = LOCK_ATTEMPTS;
+    loop {
+        tries_left -= 1;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if tries_left > 0 => {
+                std::thread::sleep(LOCK_RETRY_PAUSE);
+            }
+            result => return result,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-/// How often locking a data directory in use is attempted, and the pause between attempts: half a
-/// second in total.
-const LOCK_ATTEMPTS: usize = 50;
-const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
+use watchet_storage::lock_with_retries;
 
 /// The mode of a file that only its owner may read.
 pub(in crate::server) const PRIVATE: u32 = 0o600;
@@ -111,21 +107,6 @@ impl DataDir {
             tracing::warn!(%error, path = %lock_path.display(), "cannot write the process ID");
         }
         Ok(Self { path, _lock: lock })
-    }
-}
-
-/// Locks `file`, with a few retries: a child process between fork and exec has copies of all open
-/// files, and so may hold the lock of a server that has ended.
-fn lock_with_retries(file: &File) -> Result<(), TryLockError> {
-    let mut tries_left = LOCK_ATTEMPTS;
-    loop {
-        tries_left -= 1;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) if tries_left > 0 => {
-                std::thread::sleep(LOCK_RETRY_PAUSE);
-            }
-            result => return result,
-        }
     }
 }
 

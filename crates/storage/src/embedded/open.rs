@@ -14,7 +14,7 @@ use super::layer::{FrozenLayer, Layer, Position};
 use super::snapshot::Base;
 use super::tables::{self, FORMAT, FORMAT_VERSION, META};
 use super::wal::Frame;
-use crate::private_file::{open_private, sync_directory};
+use crate::private_file::{lock_with_retries, open_private, sync_directory};
 
 const NEW_DATA_FILE: &str = "store.redb.new";
 const LOCK_FILE: &str = "store.lock";
@@ -153,7 +153,7 @@ pub(super) fn make_directory(directory: &Path) -> std::io::Result<()> {
 pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK_FILE);
     let file = open_private(&path).map_err(|error| OpenError::io(&path, error))?;
-    match file.try_lock() {
+    match lock_with_retries(&file) {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
             directory: directory.to_owned(),
@@ -246,6 +246,25 @@ pub(super) fn open_file(path: &Path) -> Result<OpenDatabase, OpenError> {
 mod tests {
     use super::*;
     use crate::embedded::codec::encode_number;
+
+    /// A store that was opened again immediately after its end was sometimes in use: another thread was starting a
+    /// process, whose copy of the lock file was open until it had executed the program.
+    #[test]
+    fn the_lock_of_a_closed_store_may_be_open_in_a_starting_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let closed = lock(directory.path()).unwrap();
+        let copy = closed.try_clone().unwrap();
+        drop(closed);
+        let exec = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            drop(copy);
+        });
+        let opened = lock(directory.path()).unwrap();
+        exec.join().unwrap();
+        let error = lock(directory.path()).unwrap_err();
+        assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+        drop(opened);
+    }
 
     #[test]
     fn a_store_of_a_later_format_is_refused() {
