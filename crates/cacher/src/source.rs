@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
@@ -30,6 +31,10 @@ const FILL_PAGE: usize = LIST_PAGE / 4;
 
 /// Larger pages are decoded on a blocking thread, because they take more than about a millisecond.
 const INLINE_DECODE_MAX: usize = 256;
+
+/// Before this time, a list that has no object yet is not logged. It waits for storage, as the lists of all caches do while
+/// etcd is restored, and storage logs the cause once.
+const SILENT_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Maximum number of unreadable keys in one message.
 const UNREADABLE_KEYS_MAX: usize = 10;
@@ -66,6 +71,9 @@ impl ListerWatcher for StorageSource {
         let resource = &self.resource.name;
         report_slow(list, |elapsed, is_done| {
             let objects = decoded.load(Ordering::Relaxed);
+            if objects == 0 && elapsed < SILENT_WAIT_MAX {
+                return;
+            }
             let per_second = objects as f64 / elapsed.as_secs_f64();
             let what = if is_done { "list ended" } else { "listing" };
             tracing::info!(%resource, objects, ?elapsed, objects_per_second = per_second as u64, "{what}");

@@ -1,5 +1,5 @@
-//! Whether any member of the cluster responds. Logs an outage once, at growing intervals, and at its
-//! end, and notifies those that wait for the end.
+//! Whether any member of the cluster responds. Logs an outage of a second or more at growing intervals, and its
+//! end. Notifies those that wait for the end.
 
 use std::time::Duration;
 
@@ -7,6 +7,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use watchet_metrics::LogInterval;
+
+/// A shorter outage is not logged: while etcd stops or starts, calls on some connections fail and others
+/// succeed, which looks like many outages of a few milliseconds.
+const UNLOGGED_MAX: Duration = Duration::from_secs(1);
 
 /// The availability of a cluster. Its members report to it.
 #[derive(Debug)]
@@ -55,16 +59,14 @@ impl Availability {
 
     /// Records a failure of a member; `is_first` if it responded before.
     pub(super) fn member_fails(&self, is_first: bool, reason: &str) {
-        let since = {
-            let mut state = self.state.lock();
-            state.failing += usize::from(is_first);
-            if state.failing < self.members {
-                return;
-            }
-            *state.since.get_or_insert_with(Instant::now)
-        };
-        if self.log.next().is_some() {
-            let down_for = since.elapsed();
+        let mut state = self.state.lock();
+        state.failing += usize::from(is_first);
+        if state.failing < self.members {
+            return;
+        }
+        let down_for = state.since.get_or_insert_with(Instant::now).elapsed();
+        // Under the lock, so that the beginning is logged before the end.
+        if down_for >= UNLOGGED_MAX && self.log.next().is_some() {
             let members = self.members;
             tracing::error!(
                 ?down_for,
@@ -77,14 +79,14 @@ impl Availability {
 
     /// Records that a member that failed responds.
     pub(super) fn member_responds(&self) {
-        let ended = {
-            let mut state = self.state.lock();
-            state.failing -= 1;
-            state.since.take()
-        };
-        if let Some(since) = ended {
-            self.log.reset();
-            tracing::info!(down_for = ?since.elapsed(), "etcd is available again");
+        let mut state = self.state.lock();
+        state.failing -= 1;
+        if let Some(since) = state.since.take() {
+            let down_for = since.elapsed();
+            if down_for >= UNLOGGED_MAX {
+                self.log.reset();
+                tracing::info!(?down_for, "etcd is available again");
+            }
             self.recoveries.send_modify(|recoveries| *recoveries += 1);
         }
     }
@@ -108,5 +110,27 @@ mod tests {
         availability.member_responds();
         assert!(!is_out());
         assert!(recoveries.has_changed().unwrap());
+    }
+
+    /// When etcd was killed and when it came back, each failed call on one of several connections was an outage of its
+    /// own in the log.
+    #[tokio::test(start_paused = true)]
+    async fn short_outages_are_not_logged() {
+        let availability = Availability::new(1);
+        for _ in 0..3 {
+            availability.member_fails(true, "reset");
+            tokio::time::advance(Duration::from_millis(5)).await;
+            availability.member_fails(false, "reset");
+            availability.member_responds();
+        }
+        availability.member_fails(true, "refused");
+        let nothing_logged = Some(0);
+        assert_eq!(availability.log.next(), nothing_logged);
+        availability.log.reset();
+        tokio::time::advance(UNLOGGED_MAX).await;
+        availability.member_fails(false, "refused");
+        assert_eq!(availability.log.next(), None, "the outage was logged");
+        availability.member_responds();
+        assert_eq!(availability.log.next(), Some(0), "it has ended");
     }
 }
