@@ -45,10 +45,12 @@ impl Store {
 
     async fn serve(&self) -> Server {
         match self {
-            Self::Embedded(directory) => Server::start_in(directory.path(), &[PLAIN_PODS]).await,
+            Self::Embedded(directory) => {
+                Server::start_in(directory.path(), &[PLAIN_PODS, LONG_HISTORY]).await
+            }
             Self::Etcd(directory, etcd) => {
                 let servers = format!("--etcd-servers={}", etcd.url());
-                let flags = ["--storage=etcd", &servers, PLAIN_PODS];
+                let flags = ["--storage=etcd", &servers, PLAIN_PODS, LONG_HISTORY];
                 Server::start_in(directory.path(), &flags).await
             }
         }
@@ -66,6 +68,9 @@ fn pod(name: &str, n: usize) -> Value {
 
 /// The writers replace pods without the token volume that this plugin adds.
 const PLAIN_PODS: &str = "--disable-admission-plugins=ServiceAccount";
+
+/// On a busy machine the burst takes longer than the default window, and watches that do not read are then ended.
+const LONG_HISTORY: &str = "--watch-history-window=10m";
 
 /// The acknowledged writes of one writer: the last version of each of its pods, `None` if it was deleted.
 type Acknowledged = BTreeMap<String, Option<u64>>;

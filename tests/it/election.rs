@@ -11,7 +11,7 @@ use watchet::client::{ApiResource, Kubeconfig, LeaderElectionConfig, LeaderElect
 use watchet::client::{LeaderEnded, RestClient, RestConfig};
 use watchet::tasks::Tasks;
 
-use crate::harness::{PATIENCE, Server};
+use crate::harness::{PATIENCE, Server, free_port};
 
 async fn start(directory: &Path, port: u16) -> Server {
     let port = format!("--secure-port={port}");
@@ -36,8 +36,8 @@ fn config(identity: &str) -> LeaderElectionConfig {
 #[tokio::test]
 async fn leader_survives_a_crash_of_the_server_and_releases_its_lease() {
     let directory = tempfile::tempdir().unwrap();
-    let server = start(directory.path(), 0).await;
-    let port = server.secure().port();
+    let port = free_port();
+    let server = start(directory.path(), port).await;
     let client = client(&server);
     let tasks = Tasks::new();
     let elected = |identity: &str| LeaderElector::new(&client, config(identity)).unwrap();

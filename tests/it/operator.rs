@@ -19,7 +19,7 @@ use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::harness::{Kubectl, PATIENCE, Server};
+use crate::harness::{Kubectl, PATIENCE, Server, free_port};
 use crate::storage::etcd::EtcdProcess;
 use website::{FINALIZER, LISTING, Website};
 
@@ -41,13 +41,12 @@ async fn operator_works_on_etcd() {
 /// Starts a server, a client and the operator, which run during all steps.
 async fn run_operator(args: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
-    let mut host = Host {
+    let host = Host {
         directory: directory.path().to_owned(),
         args: args.iter().map(|&arg| arg.to_owned()).collect(),
-        port: 0,
+        port: free_port(),
     };
     let server = host.start().await;
-    host.port = server.secure().port();
     let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).unwrap();
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use watchet::client::{ApiResource, DynamicObject, Kubeconfig, Patch};
 use watchet::client::{ResourceClient, RestClient, RestConfig};
 
-use crate::harness::{Kubectl, PATIENCE, Server, command, signal};
+use crate::harness::{Kubectl, PATIENCE, Server, command, free_port, signal};
 
 /// A running `watchet tail`.
 pub(crate) struct Tail {
@@ -142,8 +142,8 @@ async fn start(directory: &Path, port: u16) -> Server {
 #[tokio::test]
 async fn changes_are_printed_across_a_crash_of_the_server() {
     let directory = tempfile::tempdir().unwrap();
-    let server = start(directory.path(), 0).await;
-    let port = server.secure().port();
+    let port = free_port();
+    let server = start(directory.path(), port).await;
     let objects = maps(&server);
     objects.create(&map("before", &[])).await.unwrap();
     let mut tail = Tail::start(&server.kubeconfig(), &["cm"]);

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::timeout;
 use watchet::testing::Server;
 
-use crate::harness::{Kubectl, PATIENCE};
+use crate::harness::{Kubectl, PATIENCE, free_port};
 use crate::storage::etcd::EtcdProcess;
 
 const MANIFESTS: &str = "
@@ -168,6 +168,7 @@ async fn an_operator_runs_under_the_roles_that_it_ships() {
 
 /// Stops the server and starts it on the same port, as an upgrade of a cluster looks to an operator.
 async fn survives_a_restart(builder: watchet::testing::Builder) {
+    let builder = builder.set("secure-port", free_port().to_string());
     let first = builder.clone().manifests(MANIFESTS).start().await.unwrap();
     let client = client(&first).await;
     let maps: Api<ConfigMap> = Api::namespaced(client, "shop");
@@ -177,10 +178,9 @@ async fn survives_a_restart(builder: watchet::testing::Builder) {
         .unwrap()
         .resource_version()
         .unwrap();
-    let port = first.url().rsplit(':').next().unwrap().to_owned();
     first.stop().await.unwrap();
 
-    let second = builder.set("secure-port", port).start().await.unwrap();
+    let second = builder.start().await.unwrap();
     let merge = Patch::Merge(json!({"data": {"colour": "blue"}}));
     let patched = maps
         .patch("settings", &PatchParams::default(), &merge)

@@ -1,5 +1,5 @@
-//! Helpers of watchet's tests: seeds of randomized tests that can be repeated, a parser of scraped metrics, watch scripts,
-//! and a KMS plugin.
+//! Helpers of watchet's tests: seeds of randomized tests that can be repeated, a parser of scraped metrics, free ports, watch
+//! scripts, and a KMS plugin.
 
 #![allow(
     clippy::print_stdout,
@@ -8,6 +8,7 @@
 
 #[cfg(feature = "kms")]
 pub mod kms_plugin;
+pub mod ports;
 pub mod scrape;
 pub mod seeds;
 pub mod watch_script;

@@ -1,7 +1,6 @@
 //! Starts real etcd members and the real program with the settings of `docker-compose.yml`, in directories and on ports
 //! of the test.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use watchet::storage::etcd3::{ConnectError, Etcd3, Etcd3Config};
 
 use super::{Compose, environment, texts};
-use crate::harness::{PATIENCE, Protocol, Server};
+use crate::harness::{PATIENCE, Protocol, Server, free_port};
 use crate::storage::etcd;
 
 /// The members of the file, as processes.
@@ -127,21 +126,14 @@ fn make_certificates(compose: &Compose, directory: &Path) {
 
 /// Returns an address of this machine for each port of the members.
 fn addresses(compose: &Compose) -> Vec<(String, String)> {
-    // All are reserved before the first is released, so that they differ.
-    let mut listeners = Vec::new();
+    let mut addresses = Vec::new();
     for name in compose.members().keys() {
         for port in [2379, 2380] {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            listeners.push((format!("{name}:{port}"), listener));
+            let here = format!("127.0.0.1:{}", free_port());
+            addresses.push((format!("{name}:{port}"), here));
         }
     }
-    let address = |(host, listener): (String, TcpListener)| {
-        (
-            host,
-            listener.local_addr().expect("it is bound").to_string(),
-        )
-    };
-    listeners.into_iter().map(address).collect()
+    addresses
 }
 
 async fn start() -> (Compose, Cluster) {

@@ -8,7 +8,7 @@ pub(crate) mod usage;
 mod webhook;
 mod wire;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -22,6 +22,7 @@ pub(crate) use both::{on_both, on_embedded, on_etcd};
 pub(crate) use kubectl::Kubectl;
 pub(crate) use open_watch::OpenWatch;
 pub(crate) use proxy::{Mode, Proxy};
+pub(crate) use watchet_test_util::ports::free_port;
 pub(crate) use watchet_test_util::scrape::Scrape;
 pub(crate) use webhook::{Reply, Replying, Webhook, WebhookRequest};
 pub(crate) use wire::{Identity, PROTOCOLS, Protocol, Response, Wire, full, request, tls};
@@ -300,10 +301,4 @@ pub(crate) fn signal(pid: u32, name: &str) {
         .status()
         .expect("a shell");
     assert!(sent.success(), "kill -{name} {pid}");
-}
-
-/// Returns a port that is free now, for programs that take a number only.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
 }

@@ -9,7 +9,7 @@ use watchet::tasks::Tasks;
 
 use super::tally::Tally;
 use super::{client, delete, held, informer_of, listed, maps, plain_client, put, until};
-use crate::harness::{Mode, PATIENCE, Proxy, Server, on_both};
+use crate::harness::{Mode, PATIENCE, Proxy, Server, free_port, on_both};
 use crate::storage::etcd::EtcdProcess;
 
 /// A server that is restarted on the same port with the same data.
@@ -24,17 +24,15 @@ impl Host {
         Self {
             directory: directory.to_owned(),
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
-            port: 0,
+            port: free_port(),
         }
     }
 
-    pub(crate) async fn start(&mut self) -> Server {
+    pub(crate) async fn start(&self) -> Server {
         let port = format!("--secure-port={}", self.port);
         let mut args = vec![port.as_str(), "--watch-cache-consistency-check-interval=2s"];
         args.extend(self.args.iter().map(String::as_str));
-        let server = Server::start_exactly(&self.directory, &args).await;
-        self.port = server.secure().port();
-        server
+        Server::start_exactly(&self.directory, &args).await
     }
 }
 
@@ -54,7 +52,7 @@ async fn informer_survives_crashes_etcd() {
 async fn crashes(args: &[&str]) {
     const ROUNDS: usize = 3;
     let directory = tempfile::tempdir().unwrap();
-    let mut host = Host::new(directory.path(), args);
+    let host = Host::new(directory.path(), args);
     let mut server = host.start().await;
     let client = client(&server.kubeconfig());
     let maps = maps(&client);

@@ -318,7 +318,7 @@ impl User {
 
 async fn converges(args: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
-    let mut host = Host::new(directory.path(), args);
+    let host = Host::new(directory.path(), args);
     let mut server = host.start().await;
     let user = User::new(&client(&server.kubeconfig()));
     let program = Program::start(&server.kubeconfig(), directory.path()).await;

@@ -1,7 +1,6 @@
 //! A real etcd process, and the `etcd` back end over it. `scripts/etcd` provides the program; the tests fail without
 //! one.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use watchet::storage::etcd3::{Etcd3, Etcd3Config};
 use super::Backend;
 use super::support::PATIENCE;
 use super::tls::TlsFiles;
+use crate::harness::free_port;
 
 /// Returns the program: `WATCHET_TEST_ETCD`, else the one on `PATH`.
 fn binary() -> PathBuf {
@@ -76,7 +76,7 @@ impl EtcdProcess {
     }
 
     fn spawn_cluster() -> Vec<Self> {
-        let ports: Vec<[u16; 2]> = free_port_pairs(3);
+        let ports = [(); 3].map(|()| [free_port(), free_port()]);
         let peers = ports.iter().enumerate();
         let peers: Vec<String> = peers
             .map(|(number, [_, peer])| format!("m{number}=http://127.0.0.1:{peer}"))
@@ -111,8 +111,7 @@ impl EtcdProcess {
 
     fn spawn(binary: PathBuf, tls: Option<&TlsFiles>, extra: &[&str]) -> Self {
         let extra: Vec<String> = extra.iter().map(ToString::to_string).collect();
-        let ports = free_port_pairs(1)[0];
-        Self::spawn_on(binary, tls, ports, &extra)
+        Self::spawn_on(binary, tls, [free_port(), free_port()], &extra)
     }
 
     fn spawn_on(
@@ -288,15 +287,6 @@ fn run(binary: &Path, arguments: &[String], directory: &tempfile::TempDir) -> Ch
         .stderr(log)
         .spawn()
         .unwrap_or_else(|error| panic!("cannot run etcd at {binary:?}: {error}"))
-}
-
-/// Returns pairs of free ports.
-fn free_port_pairs(count: usize) -> Vec<[u16; 2]> {
-    // All ports are reserved before any is released, so that they differ.
-    let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let held: Vec<_> = (0..count).map(|_| [listen(), listen()]).collect();
-    let port = |held: TcpListener| held.local_addr().expect("it is bound").port();
-    held.into_iter().map(|pair| pair.map(port)).collect()
 }
 
 /// The back end over its own etcd.

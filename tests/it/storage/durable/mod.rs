@@ -36,17 +36,8 @@ fn reopen(directory: &Path) -> Arc<dyn Storage> {
     reopen_with(directory, Durability::Fsync)
 }
 
-/// Retries while the directory is locked: a dropped store releases its lock, but a child process that another test is
-/// starting shares the open files, and so the lock, until it executes its program.
 fn reopen_with(directory: &Path, durability: Durability) -> Arc<dyn Storage> {
-    for _ in 0..1000 {
-        match open_with(directory, durability) {
-            Ok(store) => return store,
-            Err(OpenError::InUse { .. }) => std::thread::sleep(Duration::from_millis(2)),
-            Err(error) => panic!("{error}"),
-        }
-    }
-    panic!("{} stays in use", directory.display());
+    open_with(directory, durability).expect("the store opens")
 }
 
 /// Writes all changes of the store to its data file; until then, the log has the newest.

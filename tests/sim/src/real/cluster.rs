@@ -41,10 +41,10 @@ pub(super) struct RealCluster {
 impl RealCluster {
     /// Starts everything, and waits until the servers are ready.
     pub(super) async fn start(programs: &Programs) -> io::Result<Self> {
-        let member_addresses = free_addresses(MEMBERS)?;
-        let peers = free_addresses(MEMBERS)?;
+        let member_addresses = free_addresses(MEMBERS);
+        let peers = free_addresses(MEMBERS);
         let members = (0..MEMBERS).map(|index| member(programs, index, &member_addresses, &peers));
-        let server_addresses = free_addresses(SERVERS)?;
+        let server_addresses = free_addresses(SERVERS);
         let (mut servers, mut proxies) = (Vec::new(), Vec::new());
         for (index, address) in server_addresses.iter().enumerate() {
             let mut own = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
+use watchet_test_util::ports::free_port;
 
 /// How long a process may take to end after SIGTERM.
 const END_MAX: Duration = Duration::from_secs(30);
@@ -100,9 +101,7 @@ impl Process {
 }
 
 /// Returns addresses with free ports.
-pub(super) fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
-    let listeners: io::Result<Vec<TcpListener>> = (0..count)
-        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-        .collect();
-    listeners?.iter().map(TcpListener::local_addr).collect()
+pub(super) fn free_addresses(count: usize) -> Vec<SocketAddr> {
+    let address = |_| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    (0..count).map(address).collect()
 }

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use etcd_client::{Channel, Client, Error, LeaseGrantOptions, WatchOptions};
 use tonic::transport::Endpoint;
 use watchet_simulation::etcd::{Config, PlantedBug};
+use watchet_test_util::ports::free_port;
 use watchet_test_util::seeds::seed_or;
 
 use crate::harness::Simulated;
@@ -47,9 +47,7 @@ fn version() -> String {
 impl EtcdProcess {
     fn start() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        // Both ports are reserved before either is released, so that they differ.
-        let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let [client, peer] = [listen(), listen()].map(|held| held.local_addr().unwrap().port());
+        let [client, peer] = [free_port(), free_port()];
         let (url, peer) = (
             format!("http://127.0.0.1:{client}"),
             format!("http://127.0.0.1:{peer}"),
