@@ -15,7 +15,14 @@ pub(super) struct CacherSource {
     request: InformerRequest,
     connection: watch::Receiver<Connection>,
     /// The watch that continues the last streaming list.
-    open: Option<CacheWatcher>,
+    initial_watch: Option<OnConnection<CacheWatcher>>,
+}
+
+/// A value, and the connection to which it belongs.
+struct OnConnection<T> {
+    value: T,
+    /// [`Connection::losses`] when the connection was opened. The connection is lost once the present number is higher.
+    losses: usize,
 }
 
 /// The state of the connection of an informer.
@@ -99,14 +106,21 @@ impl CacherSource {
             served: served.clone(),
             request: request.clone(),
             connection: state.subscribe(),
-            open: None,
+            initial_watch: None,
         };
         (source, Switch(state))
     }
 
-    fn cacher(&self) -> Result<Arc<Cacher>, SourceError> {
-        match self.connection.borrow().is_connected {
-            true => Ok(self.served.lock().clone()),
+    fn current_cacher(&self) -> Result<OnConnection<Arc<Cacher>>, SourceError> {
+        let Connection {
+            is_connected,
+            losses,
+        } = *self.connection.borrow();
+        match is_connected {
+            true => Ok(OnConnection {
+                value: self.served.lock().clone(),
+                losses,
+            }),
             false => Err(unavailable("disconnected")),
         }
     }
@@ -122,13 +136,17 @@ impl CacherSource {
     }
 
     /// Opens a watch with bookmarks.
-    async fn open(&self, options: ListOptions) -> Result<CacheWatcher, SourceError> {
+    async fn open(&self, options: ListOptions) -> Result<OnConnection<CacheWatcher>, SourceError> {
         let options = ListOptions {
             allow_watch_bookmarks: true,
             ..options
         };
-        let watch = self.cacher()?.watch(self.selection(), &options).await;
-        watch.map_err(source_error)
+        let OnConnection { value, losses } = self.current_cacher()?;
+        let watch = value.watch(self.selection(), &options).await;
+        Ok(OnConnection {
+            value: watch.map_err(source_error)?,
+            losses,
+        })
     }
 
     async fn streaming_list(&mut self) -> Result<Listing<DynamicObject>, SourceError> {
@@ -140,7 +158,7 @@ impl CacherSource {
         let mut watch = self.open(options).await?;
         let mut objects = Vec::new();
         loop {
-            let items = watch.next().await;
+            let items = watch.value.next().await;
             let mut items = items.ok_or_else(|| unavailable("ended"))?.into_iter();
             while let Some(item) = items.next() {
                 match item {
@@ -150,7 +168,7 @@ impl CacherSource {
                         initial_events_end: true,
                     } => {
                         assert_eq!(items.count(), 0, "the bookmark ends its batch");
-                        self.open = Some(watch);
+                        self.initial_watch = Some(watch);
                         return Ok(Listing { objects, at });
                     }
                     WatchItem::Error(error) => return Err(source_error(error)),
@@ -169,7 +187,8 @@ impl ListerWatcher for CacherSource {
             return self.streaming_list().await;
         }
         let options = ListOptions::default();
-        let list = self.cacher()?.list(&self.selection(), &options).await;
+        let cacher = self.current_cacher()?.value;
+        let list = cacher.list(&self.selection(), &options).await;
         let list = list.map_err(source_error)?;
         Ok(Listing {
             objects: list.items.iter().map(|item| dynamic(item)).collect(),
@@ -185,11 +204,13 @@ impl ListerWatcher for CacherSource {
             resource_version: Some(after),
             ..ListOptions::default()
         };
-        let watch = match self.open.take() {
+        let OnConnection {
+            value: watch,
+            losses,
+        } = match self.initial_watch.take() {
             Some(watch) => watch,
             None => self.open(options).await?,
         };
-        let losses = self.connection.borrow().losses;
         let mut connection = self.connection.clone();
         let lost = async move { connection.wait_for(|now| now.losses > losses).await.is_ok() };
         let items = stream::unfold((watch, after), async |(mut watch, at)| {
@@ -200,4 +221,32 @@ impl ListerWatcher for CacherSource {
         let failure = stream::once(async { Err(unavailable("connection lost")) });
         Ok(Box::pin(items.take_until(lost).chain(failure)))
     }
+}
+
+/// A connection that is lost between a streaming list and `watch` ends the watch. Otherwise an informer would receive what happens
+/// while it is disconnected.
+#[tokio::test(start_paused = true)]
+async fn watch_ends_if_its_connection_is_lost_after_the_streaming_list() {
+    let tasks = Tasks::new();
+    let storage = FakeStorage::new();
+    let cacher = Cacher::start(resource(), storage, &tasks, CacherConfig::default());
+    let request = InformerRequest {
+        namespace: None,
+        labels: String::new(),
+        fields: String::new(),
+        watch_list: true,
+        resync: Duration::ZERO,
+    };
+    let (mut source, switch) = CacherSource::new(&Arc::new(Mutex::new(cacher)), &request);
+    let list = source.list().await.unwrap();
+
+    switch.set_connected(false);
+
+    let mut changes = source.watch(list.at).await.unwrap();
+    let change = changes.next().await;
+    assert!(
+        matches!(change, Some(Err(SourceError::Unavailable { .. }))),
+        "{change:?}"
+    );
+    tasks.cancel();
 }
