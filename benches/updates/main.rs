@@ -20,7 +20,7 @@ use watchet::storage::memory::Memory;
 use watchet::storage::{Expect, Outcome, Put, Storage};
 use watchet::tasks::Tasks;
 
-use self::synthetic::{Received, Synthetic};
+use self::synthetic::{Received, synthetic};
 
 /// The allocator of the program.
 #[cfg(feature = "jemalloc")]
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn main() {
     let mut figures = Vec::new();
     for source in [Source::Memory, Source::Synthetic] {
-        // Neither inherits the tasks of the other.
+        // A runtime for each, so that no task of the first one runs during the second.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -77,24 +77,21 @@ async fn run(source: Source, seconds: Duration) -> (u64, Duration) {
         objects.push(create(&memory, writer).await);
     }
     let received = Arc::new(Received::default());
-    let synthetic = Arc::new(Synthetic::new(
-        Arc::clone(&memory),
-        &objects.concat(),
-        Arc::clone(&received),
-        seconds,
-    ));
-    let storage: Arc<dyn Storage> = match source {
-        Source::Memory => Arc::clone(&memory),
-        Source::Synthetic => synthetic.clone(),
+    let (storage, synthetic): (Arc<dyn Storage>, _) = match source {
+        Source::Memory => (Arc::clone(&memory), None),
+        Source::Synthetic => {
+            let (storage, updates) = synthetic(&memory, objects.concat());
+            (storage, Some(updates))
+        }
     };
     let tasks = Tasks::new();
     let metrics = Metrics::new();
     let registry = new_registry(storage, &tasks, CacherConfig::default(), metrics);
     let mut watchers = watch(&registry, &memory, &received).await;
     let begin = Instant::now();
-    let updates = match source {
-        Source::Memory => write_all(&memory, objects, begin + seconds).await,
-        Source::Synthetic => synthetic.emit().await,
+    let updates = match &synthetic {
+        None => write_all(&memory, objects, begin + seconds).await,
+        Some(updates) => updates.send_until(begin + seconds, &received).await,
     };
     let last_update = Instant::now();
     while received.events() < updates * WATCHERS as u64 {

@@ -1,27 +1,26 @@
-//! A source of updates that costs almost nothing: memory storage whose watch of the config maps returns events that no client
-//! has written. It sends as many as the watchers receive, so that the cache is the limit, not the source.
+//! Updates that cost almost nothing: events of config maps that no client has written, in memory storage. There are as many
+//! as the watchers receive, so that the cache is the limit, not the source.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream;
-use tokio::sync::Notify;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, timeout};
 use watchet::api::{ResourceVersion, StorageKey};
 use watchet::storage::{
-    KeyValue, ListPage, ListRequest, Outcome, ProgressRequester, Put, Storage, StorageBatch,
-    StorageError, StorageEvent, StorageWatch,
+    ProgressRequester, Storage, StorageBatch, StorageError, StorageEvent, StorageLayer,
+    StorageWatch,
 };
 
 use super::{Owned, PATIENCE, WATCHERS};
 
 /// Events in one batch.
 const BATCH: u64 = 256;
-/// Events that the source is ahead of the watchers, on average. A watcher's inbox takes as many by default.
-const AHEAD_MAX: u64 = 1024;
+/// The maximum number of events that a watcher has yet to receive, on average. Its inbox takes as many by default.
+const UNRECEIVED_MAX: u64 = 1024;
 
 /// Counts the events that all watchers have received.
 #[derive(Debug, Default)]
@@ -41,125 +40,96 @@ impl Received {
         self.events.fetch_add(events as u64, Ordering::Relaxed);
         self.changed.notify_one();
     }
+
+    /// Waits until the watchers have received at least this number of events.
+    async fn reaches(&self, events: u64) {
+        while self.events() < events {
+            let changed = timeout(PATIENCE, self.changed.notified()).await;
+            changed.expect("events are missing");
+        }
+    }
 }
 
-/// See the module documentation.
+/// Sends the events.
 #[derive(Debug)]
-pub(super) struct Synthetic {
-    memory: Arc<dyn Storage>,
-    source: Arc<Source>,
-}
-
-#[derive(Debug)]
-struct Source {
+pub(super) struct SyntheticUpdates {
     objects: Vec<Owned>,
     /// The revision of the last object.
     written: ResourceVersion,
-    received: Arc<Received>,
-    seconds: Duration,
-    begun: Notify,
-    ended: Notify,
-    sent: AtomicU64,
+    /// To the watch of the cache. Capacity: one batch; the sender waits while the cache does not read.
+    batches: mpsc::Sender<StorageBatch>,
 }
 
-impl Synthetic {
-    /// Creates a source that updates `objects`, which `memory` contains, for `seconds`.
-    pub(super) fn new(
-        memory: Arc<dyn Storage>,
-        objects: &[Owned],
-        received: Arc<Received>,
-        seconds: Duration,
-    ) -> Self {
-        let written = objects.iter().map(|(_, _, revision)| *revision).max();
-        let source = Source {
-            written: written.expect("there are objects"),
-            objects: objects.to_vec(),
-            received,
-            seconds,
-            begun: Notify::new(),
-            ended: Notify::new(),
-            sent: AtomicU64::new(0),
-        };
-        Self {
-            memory,
-            source: Arc::new(source),
-        }
-    }
-
-    /// Begins to send events, waits for the end and returns their number.
-    pub(super) async fn emit(&self) -> u64 {
-        self.source.begun.notify_one();
-        let ended = self.source.ended.notified();
-        let result = tokio::time::timeout(self.source.seconds + PATIENCE, ended).await;
-        result.expect("the watchers receive the events");
-        self.source.sent.load(Ordering::Relaxed)
-    }
+/// A storage whose watch of the config maps returns the events.
+#[derive(Debug)]
+pub(super) struct SyntheticStorage {
+    memory: Arc<dyn Storage>,
+    /// The key of one of the config maps.
+    key: StorageKey,
+    /// As [`SyntheticUpdates::written`].
+    written: ResourceVersion,
+    /// `None` once the cache watches.
+    batches: Mutex<Option<mpsc::Receiver<StorageBatch>>>,
 }
 
-impl Source {
-    /// Returns the next batch. `end` is `None` before the first one, and `revision` that of the last event.
-    async fn next(&self, end: &mut Option<Instant>, revision: u64) -> StorageBatch {
-        let end = match *end {
-            Some(end) => end,
-            None => {
-                self.begun.notified().await;
-                *end.insert(Instant::now() + self.seconds)
-            }
-        };
-        if Instant::now() >= end {
-            self.ended.notify_one();
-            std::future::pending::<()>().await;
+/// Returns a storage over `memory`, which contains `objects`, and the sender of their updates.
+pub(super) fn synthetic(
+    memory: &Arc<dyn Storage>,
+    objects: Vec<Owned>,
+) -> (Arc<SyntheticStorage>, SyntheticUpdates) {
+    let (sender, receiver) = mpsc::channel(1);
+    let (key, _, written) = objects.last().expect("there are objects");
+    let storage = SyntheticStorage {
+        memory: Arc::clone(memory),
+        key: key.clone(),
+        written: *written,
+        batches: Mutex::new(Some(receiver)),
+    };
+    let updates = SyntheticUpdates {
+        written: *written,
+        batches: sender,
+        objects,
+    };
+    (Arc::new(storage), updates)
+}
+
+impl SyntheticUpdates {
+    /// Sends updates until `end`, and returns their number.
+    pub(super) async fn send_until(&self, end: Instant, received: &Received) -> u64 {
+        let mut sent = 0;
+        while Instant::now() < end {
+            let batch = self.batch(sent);
+            sent += BATCH;
+            let watchers = WATCHERS as u64;
+            let reaches = received.reaches(sent.saturating_sub(UNRECEIVED_MAX) * watchers);
+            reaches.await;
+            self.batches.send(batch).await.expect("the cache watches");
         }
-        let sent = self.sent.load(Ordering::Relaxed);
-        while (sent + BATCH) * WATCHERS as u64
-            > self.received.events() + AHEAD_MAX * WATCHERS as u64
-        {
-            self.received.changed.notified().await;
-        }
-        self.sent.store(sent + BATCH, Ordering::Relaxed);
+        sent
+    }
+
+    /// Returns the batch after the first `sent` updates.
+    fn batch(&self, sent: u64) -> StorageBatch {
         let event = |number: u64| {
-            let (key, value, _) = &self.objects[(sent + number) as usize % self.objects.len()];
+            let (key, value, _) = &self.objects[number as usize % self.objects.len()];
             StorageEvent {
                 key: key.clone(),
-                revision: ResourceVersion::new(revision + 1 + number),
+                revision: ResourceVersion::new(self.written.get() + 1 + number),
                 value: Some(value.clone()),
                 previous: Some(value.clone()),
             }
         };
         StorageBatch {
-            events: (0..BATCH).map(event).collect(),
-            revision: ResourceVersion::new(revision + BATCH),
+            events: (sent..sent + BATCH).map(event).collect(),
+            revision: ResourceVersion::new(self.written.get() + sent + BATCH),
         }
     }
 }
 
 #[async_trait]
-impl Storage for Synthetic {
-    fn name(&self) -> &'static str {
-        "synthetic"
-    }
-
-    async fn get(
-        &self,
-        key: &StorageKey,
-    ) -> Result<(Option<KeyValue>, ResourceVersion), StorageError> {
-        self.memory.get(key).await
-    }
-
-    async fn list(&self, request: ListRequest) -> Result<ListPage, StorageError> {
-        self.memory.list(request).await
-    }
-
-    async fn put(&self, put: Put) -> Result<Outcome, StorageError> {
-        self.memory.put(put).await
-    }
-
-    async fn delete(
-        &self,
-        key: &StorageKey,
-        expect: ResourceVersion,
-    ) -> Result<Outcome, StorageError> {
-        self.memory.delete(key, expect).await
+impl StorageLayer for SyntheticStorage {
+    fn inner(&self) -> &Arc<dyn Storage> {
+        &self.memory
     }
 
     async fn watch(
@@ -168,39 +138,19 @@ impl Storage for Synthetic {
         after: ResourceVersion,
     ) -> Result<StorageWatch, StorageError> {
         // A cache also reads the history of the time before its first list, with a watch.
-        let is_history = after < self.source.written;
-        if is_history || !prefix.covers(self.source.objects[0].0.as_str()) {
+        let is_history = after < self.written;
+        if is_history || !prefix.covers(self.key.as_str()) {
             return self.memory.watch(prefix, after).await;
         }
-        let begin = (Arc::clone(&self.source), None, after.get());
-        let batches = stream::unfold(begin, async |(source, mut end, revision)| {
-            let batch = source.next(&mut end, revision).await;
-            let revision = batch.revision.get();
-            Some((Ok(batch), (source, end, revision)))
+        let receiver = self.batches.lock().take();
+        let receiver = receiver.expect("the cache watches once");
+        let batches = stream::unfold(receiver, async |mut receiver| {
+            let batch = receiver.recv().await?;
+            Some((Ok(batch), receiver))
         });
         Ok(StorageWatch {
             batches: Box::pin(batches),
             progress: ProgressRequester::default(),
         })
-    }
-
-    async fn current_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.memory.current_revision().await
-    }
-
-    async fn compact(&self, at: ResourceVersion) -> Result<(), StorageError> {
-        self.memory.compact(at).await
-    }
-
-    async fn compacted_revision(&self) -> Result<ResourceVersion, StorageError> {
-        self.memory.compacted_revision().await
-    }
-
-    fn progress_supported(&self) -> bool {
-        true
-    }
-
-    async fn maintain(&self, cancel: CancellationToken) {
-        self.memory.maintain(cancel).await;
     }
 }

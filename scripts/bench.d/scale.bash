@@ -26,17 +26,22 @@ fitting() {
     echo $((size < limit ? size : limit))
 }
 
-# until_served PATH: waits until a GET over the insecure port succeeds.
-until_served() {
+# wait_until COMMAND...: repeats a command until it succeeds, for at least a minute.
+wait_until() {
     local tries=1200
-    until [ "$(code_of "${plain#http://}" "$1")" = 200 ]; do
+    until "$@"; do
         tries=$((tries - 1))
         if [ "$tries" = 0 ]; then
-            fail "GET $1 does not succeed"
+            fail "no success within a minute: $*"
             return
         fi
         sleep 0.05
     done
+}
+
+# is_served PATH: succeeds if a GET over the insecure port does.
+is_served() {
+    [ "$(code_of "${plain#http://}" "$1")" = 200 ]
 }
 
 # Only a filled cache answers a consistent list without a limit; the selector matches no pod.
@@ -67,7 +72,7 @@ scale_objects() {
         "objects: ms of a watch-list of all" "objects: CPU ms of a watch-list of all"
     halt_server
     launch embedded
-    until_served "$filled_cache"
+    wait_until is_served "$filled_cache"
     figure "objects: ms from start until the cache answers" "$(since "$began")"
 }
 
@@ -121,7 +126,7 @@ scale_cold_etcd() {
     end "$etcd"
     start_etcd "${etcd_flags[@]}"
     launch etcd
-    until_served "$filled_cache"
+    wait_until is_served "$filled_cache"
     figure "cold etcd: pods" "$count"
     figure "cold etcd: ms from start until the cache answers" "$(since "$began")"
     figure "cold etcd: CPU s of the server" "$(server_cpu_s)"
@@ -150,7 +155,7 @@ cpu_ticks() {
 # scale_replicas: 1, 2 and 3 servers on one etcd, each with few and with many watchers and readers, while one of them
 # writes 100 times per second.
 scale_replicas() {
-    local seconds=10 servers=() kubeconfigs=() number watchers readers name
+    local seconds=20 servers=() kubeconfigs=() number watchers readers name
     fresh_server etcd
     servers+=("$server")
     kubeconfigs+=("$work/data/kubeconfig")
@@ -186,12 +191,23 @@ launch_replica() {
     done
 }
 
+# watchers_of KUBECONFIG: prints the number of open watches of a server, including those of the server itself.
+watchers_of() {
+    "$binary" status --kubeconfig "$1" --output json | grep -o '"watchers":[0-9]*' | cut -d : -f 2
+}
+
+# has_watchers KUBECONFIG NUMBER: succeeds if a server has at least NUMBER watchers.
+has_watchers() {
+    [ "$(watchers_of "$1")" -ge "$2" ]
+}
+
 # replicas_loaded: loads all servers for $seconds, and adds what etcd has done.
 replicas_loaded() {
-    local loads=() replica requests ticks watching
+    local loads=() own=() replica requests ticks watching
     local held=(--hold "$seconds" --mode selective --events 0 --watchers "$watchers")
     for ((replica = 0; replica < number; replica++)); do
         local kubeconfig=(--kubeconfig "${kubeconfigs[replica]}" --saturate --print load)
+        own+=("$(watchers_of "${kubeconfigs[replica]}")")
         if [ "$replica" = 0 ]; then
             bench watch --watchers "$watchers" --events $((seconds * 100)) --rate 100 "${kubeconfig[@]}" >/dev/null &
         else
@@ -199,8 +215,13 @@ replicas_loaded() {
         fi
         loads+=($!)
     done
-    # The watches are open, and the writes have begun.
-    sleep 3
+    # Wait until all watches are open. Before that, the load generators create the objects that they watch, which must not be
+    # counted.
+    for ((replica = 0; replica < number; replica++)); do
+        wait_until has_watchers "${kubeconfigs[replica]}" $((own[replica] + watchers))
+    done
+    # The writes have begun.
+    sleep 1
     requests=$(requests_of_etcd)
     ticks=$(cpu_ticks "$etcd")
     for ((replica = 0; replica < number; replica++)); do

@@ -1,4 +1,4 @@
-"""The packages for arm64, if there are any: their names of the architecture, and the program in QEMU's emulation of a user process."""
+"""The packages for arm64, if there are any: the architecture in their metadata, and the program in QEMU's user mode."""
 
 import json
 import os
@@ -12,14 +12,14 @@ import zipfile
 from harness import PACKAGES, SECONDS_MAX, PackageTest, eventually, package, run
 
 SKOPEO = os.environ["WATCHET_TEST_SKOPEO"]
-# ELF's number of the architecture.
+# The e_machine of ELF.
 AARCH64 = 183
-# Of the kernels of Debian and Ubuntu, and of Red Hat's with large pages.
+# Of most kernels, and of those that are configured for large pages.
 PAGE_SIZES = (4 << 10, 64 << 10)
 
 
 def machine(program):
-    """Returns ELF's number of a program's architecture."""
+    """Returns the e_machine of an ELF program."""
     return struct.unpack_from("<H", program, 18)[0]
 
 
@@ -46,7 +46,7 @@ class Arm64(PackageTest):
                 self.check_server(json.loads(ready.read_text())["kubeconfig"])
                 process.terminate()
                 self.assertEqual(process.wait(timeout=SECONDS_MAX), 0, self.log())
-        # QEMU 9 and newer has no such option.
+        # QEMU 9 and later ignore the option, with a warning.
         self.assertNotIn("page size option", self.log())
 
     def assert_runs(self, process):
