@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 use watchet_api::EncodingCache;
 use watchet_protobuf::{Encoder, Messages, Schema};
@@ -29,7 +30,7 @@ impl Protobuf {
         Self(Arc::new(Schema::new(messages, EncodingCache::new(1 << 20))))
     }
 
-    /// Decodes the object in a body.
+    /// Converts the object in a body to JSON and decodes it.
     ///
     /// # Errors
     /// It is no object of a built-in type, or takes too much memory.
@@ -37,6 +38,16 @@ impl Protobuf {
         let json = self.0.to_json(body, JSON_BYTES_MAX);
         let json = json.map_err(|error| error.to_string())?;
         serde_json::from_slice(&json).map_err(|error| error.to_string())
+    }
+
+    /// Deserializes the object in a body.
+    ///
+    /// # Errors
+    /// It is no object of a built-in type.
+    pub fn deserialize(&self, body: &[u8]) -> Result<Value, String> {
+        let reader = self.0.deserializer(body);
+        let value = reader.and_then(|reader| Value::deserialize(reader));
+        value.map_err(|error| error.to_string())
     }
 
     /// Encodes the object `json` in an envelope; `None` if its kind has no protobuf encoding.

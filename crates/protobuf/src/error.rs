@@ -42,6 +42,9 @@ pub enum InvalidProtobuf {
     /// number or text that no value can represent.
     #[error("the JSON in it cannot be read: {0}")]
     Json(String),
+    /// What deserializes the object does not accept it: it takes too much memory, for instance.
+    #[error("{0}")]
+    Object(String),
     /// The object is too long as JSON.
     #[error(
         "the object is too large: as JSON it has more than {json_bytes_max} bytes: use fewer values, or several objects"

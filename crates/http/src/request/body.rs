@@ -10,7 +10,7 @@ use watchet_schema::{
 };
 
 use crate::error::HttpError;
-use watchet_protobuf::{InvalidProtobuf, Schema};
+use watchet_protobuf::Schema;
 
 const OBJECT_TYPES: &str =
     "application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -20,10 +20,6 @@ const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+
 /// The accepted patch types of custom resources.
 const PATCH_TYPES_CUSTOM: &str = "application/json-patch+json, application/merge-patch+json, \
                                   application/apply-patch+yaml";
-
-/// The maximum size of an object in protobuf, as JSON. An object that takes as much memory as [`OBJECT_BYTES_MAX`] allows
-/// has shorter names and values, unless most of its characters are escaped in JSON.
-const PROTOBUF_JSON_BYTES_MAX: usize = 20 << 20;
 
 /// The maximum number of values in a YAML body, with those that aliases repeat. The memory limit admits fewer, in YAML as in
 /// JSON.
@@ -39,13 +35,11 @@ pub(crate) fn object(
     match media_type(content_type).as_str() {
         "" | "application/json" => json(kind, body, OBJECT_BYTES_MAX),
         "application/vnd.kubernetes.protobuf" => {
-            let json = protobuf.to_json(body, PROTOBUF_JSON_BYTES_MAX);
-            let json = json.map_err(|error| match error {
-                InvalidProtobuf::TooLarge { .. } => HttpError::TooLarge(error.to_string()),
-                _ => HttpError::BadRequest(format!("the body is not valid protobuf: {error}")),
-            })?;
+            let memory = MemoryBudget::new(OBJECT_BYTES_MAX);
+            let reader = protobuf.deserializer(body);
             // Messages have looser types than objects: a quantity is any string there.
-            read_json(kind, &json, OBJECT_BYTES_MAX, "protobuf")
+            let decoded = reader.and_then(|reader| decode(kind, reader, &memory));
+            decoded.map_err(|error| invalid("protobuf", &memory, error))
         }
         "application/yaml" | "application/x-yaml" | "text/yaml" => {
             yaml(kind, body, OBJECT_BYTES_MAX)
@@ -120,16 +114,6 @@ fn unsupported(given: &str, accepted: &str) -> HttpError {
 }
 
 fn json(kind: Option<&KindType>, body: &[u8], bytes_max: usize) -> Result<Decoded, HttpError> {
-    read_json(kind, body, bytes_max, "JSON")
-}
-
-/// Decodes JSON, from a body in `format`.
-fn read_json(
-    kind: Option<&KindType>,
-    body: &[u8],
-    bytes_max: usize,
-    format: &str,
-) -> Result<Decoded, HttpError> {
     let memory = MemoryBudget::new(bytes_max);
     // One UTF-8 validation of the document is faster than one per string.
     let decoded = match std::str::from_utf8(body) {
@@ -137,7 +121,7 @@ fn read_json(
         // Not UTF-8: `from_slice` reports the line and column, or succeeds if the invalid bytes are only in skipped members.
         Err(_) => decode_all(kind, serde_json::Deserializer::from_slice(body), &memory),
     };
-    decoded.map_err(|error| invalid(format, &memory, error))
+    decoded.map_err(|error| invalid("JSON", &memory, error))
 }
 
 /// Decodes one value; trailing data is an error.
@@ -206,14 +190,19 @@ pub(crate) fn is_json(content_type: Option<&str>) -> bool {
 
 /// Returns an upper bound of the memory in bytes that `body` takes when it is decoded.
 pub(crate) fn memory_bound(is_json: bool, body: &[u8]) -> usize {
-    /// The memory that a byte of the other formats can take: an empty message of two bytes is a map. Its JSON takes less
-    /// than 20 bytes.
+    /// The memory that a byte of the other formats can take: an empty message of two bytes is a map in a list.
     const MEMORY_PER_BYTE: usize = 360;
-    let (bound, text_max) = match is_json {
-        true => (memory_of_json(body), 0),
-        false => (body.len() * MEMORY_PER_BYTE, PROTOBUF_JSON_BYTES_MAX),
+    /// The memory that a byte of them can take beside the value: a protobuf field of two bytes is an entry of 32 in a
+    /// growing list.
+    const FIELDS_PER_BYTE: usize = 32;
+    let (bound, beside) = match is_json {
+        true => (memory_of_json(body), body.len()),
+        false => (
+            body.len() * MEMORY_PER_BYTE,
+            body.len() * (1 + FIELDS_PER_BYTE),
+        ),
     };
-    bound.min(OBJECT_BYTES_MAX + text_max + body.len())
+    bound.min(OBJECT_BYTES_MAX + beside)
 }
 
 /// Parses a JSON patch; the registry limits its length.

@@ -1,8 +1,11 @@
 //! Tests of decoding bodies as Go's clients encode them, field by field.
 
+use serde::Deserialize as _;
 use serde_json::{Value, json};
+use watchet_schema::{KindType, MemoryBudget};
 
 use super::*;
+use crate::schema::DEPTH_MAX;
 
 fn varint(mut number: u64) -> Vec<u8> {
     let mut out = Vec::new();
@@ -50,7 +53,10 @@ fn read(api_version: &str, kind: &str, parts: &[Vec<u8>]) -> Result<Value, Inval
 
 fn decode(body: &[u8]) -> Result<Value, InvalidProtobuf> {
     let json = schema().to_json(body, usize::MAX)?;
-    Ok(serde_json::from_slice(&json).unwrap())
+    let value: Value = serde_json::from_slice(&json).unwrap();
+    let deserialized = Value::deserialize(schema().deserializer(body)?)?;
+    assert_eq!(deserialized, value);
+    Ok(value)
 }
 
 fn schema() -> Messages {
@@ -270,4 +276,32 @@ fn json_has_a_maximum_size() {
     assert!(schema().to_json(&role, json.len()).is_ok());
     let error = schema().to_json(&role, json.len() / 2).unwrap_err();
     assert!(error.to_string().contains("more than"), "{error}");
+}
+
+/// The deepest message with the deepest JSON in it is decoded on half the stack of a thread of tokio. The registry limits
+/// the depth of what it writes.
+#[test]
+fn deepest_object_is_decoded_on_the_stack_of_a_thread() {
+    const NOT: usize = 94;
+    const LISTS: usize = 120;
+    let raw = "[".repeat(LISTS) + &"]".repeat(LISTS);
+    // `default` of a schema that is in `not` of another, and so on.
+    let mut schema_props = bytes(8, bytes(1, raw));
+    for _ in 0..NOT {
+        schema_props = bytes(28, schema_props);
+    }
+    let version = bytes(4, bytes(1, schema_props));
+    let (api_version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let crd = body(api_version, kind, &[bytes(2, bytes(7, version))]);
+    let decode = move || {
+        let kind = KindType::builtin(&Types::builtins(), api_version, kind).unwrap();
+        let schema = schema();
+        let reader = schema.deserializer(&crd).unwrap();
+        let decoded = kind.decode(reader, &MemoryBudget::unlimited()).unwrap();
+        let schema = &decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let pointer = "/not".repeat(NOT) + "/default" + &"/0".repeat(LISTS - 1);
+        assert_eq!(schema.pointer(&pointer), Some(&json!([])));
+    };
+    let thread = std::thread::Builder::new().stack_size(1 << 20);
+    thread.spawn(decode).unwrap().join().unwrap();
 }

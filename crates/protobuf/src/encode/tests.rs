@@ -19,7 +19,10 @@ fn round_trip(schema: &Arc<Schema>, object: &Value) -> Value {
     let body = encoded(schema, object).unwrap_or_else(|error| panic!("{error}: {object}"));
     let json = schema.to_json(&body, usize::MAX);
     let json = json.unwrap_or_else(|error| panic!("{error}: {object}"));
-    serde_json::from_slice(&json).unwrap()
+    let value: Value = serde_json::from_slice(&json).unwrap();
+    let deserialized = Value::deserialize(schema.deserializer(&body).unwrap());
+    assert_eq!(deserialized.unwrap(), value);
+    value
 }
 
 /// Returns a value of a type, derived from `seed`; small and never empty, since the decoder drops

@@ -194,7 +194,7 @@ impl fmt::Display for Path<'_> {
 struct Reader<'a, 'p> {
     /// The type; `None` if unknown.
     of: Option<TypeRef<'a>>,
-    /// The name of the enclosing object type in Go's messages.
+    /// The name of the enclosing object type, with its package.
     owner: &'a str,
     path: Option<&'p Path<'p>>,
     typed: bool,
@@ -261,7 +261,10 @@ impl<'a> Reader<'a, '_> {
             fields.reverse();
             let place = match fields.is_empty() {
                 true => "Go value".to_owned(),
-                false => format!("Go struct field {}.{}", self.owner, fields.join(".")),
+                false => {
+                    let owner = self.owner.rsplit('.').next().unwrap_or(self.owner);
+                    format!("Go struct field {owner}.{}", fields.join("."))
+                }
             };
             format!(
                 "json: cannot unmarshal {} into {place} of type {expected}",
@@ -412,11 +415,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
         while let Some(name) = members.next_key::<String>()? {
             let (of, owner, step) = match shape {
                 Shape::Object { fields, open, .. } => match fields.get(&name) {
-                    Some(of) => {
-                        let owner = fields.type_name();
-                        let owner = owner.rsplit('.').next().unwrap_or(owner);
-                        (Some(of), owner, Step::Field(&name))
-                    }
+                    Some(of) => (Some(of), fields.type_name(), Step::Field(&name)),
                     None if open => (None, self.owner, Step::Key(&name)),
                     None => {
                         self.mistake("unknown", Step::Key(&name));

@@ -1,5 +1,5 @@
 //! Protobuf bodies: what is decoded can be encoded to the same, and k8s-pb, which was generated from the same definitions by
-//! another program, reads the same messages.
+//! another program, reads the same messages. Both decoders, to a value and to JSON, agree.
 
 use k8s_pb::apimachinery::pkg::runtime::Unknown;
 use prost::Message;
@@ -15,7 +15,11 @@ const MAGIC: &[u8] = b"k8s\0";
 pub(super) fn protobuf(input: &[u8]) {
     let (types, protobuf) = &*PROTOBUF;
     let object = match protobuf.decode(input) {
-        Ok(object) => object,
+        Ok(object) => {
+            let deserialized = protobuf.deserialize(input);
+            assert_eq!(deserialized.as_ref(), Ok(&object), "as its JSON");
+            object
+        }
         Err(_) => match serde_json::from_slice(input) {
             Ok(Value::Object(object)) => Value::Object(object),
             _ => return,
