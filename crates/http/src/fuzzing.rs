@@ -16,7 +16,7 @@ use crate::request::options::{
 };
 use crate::request::query::Query;
 
-/// The maximum size of a decoded body as JSON.
+/// The maximum size of a body as JSON.
 const JSON_BYTES_MAX: usize = 20 << 20;
 
 /// The decoder and the encoder of protobuf bodies.
@@ -46,7 +46,7 @@ impl Protobuf {
     /// It is no object of a built-in type.
     pub fn deserialize(&self, body: &[u8]) -> Result<Value, String> {
         let reader = self.0.deserializer(body);
-        let value = reader.and_then(|reader| Value::deserialize(reader));
+        let value = reader.and_then(Value::deserialize);
         value.map_err(|error| error.to_string())
     }
 

@@ -42,9 +42,9 @@ pub enum InvalidProtobuf {
     /// number or text that no value can represent.
     #[error("the JSON in it cannot be read: {0}")]
     Json(String),
-    /// What deserializes the object does not accept it: it takes too much memory, for instance.
+    /// The type that the object is deserialized to refuses it, for instance because it takes too much memory.
     #[error("{0}")]
-    Object(String),
+    Refused(String),
     /// The object is too long as JSON.
     #[error(
         "the object is too large: as JSON it has more than {json_bytes_max} bytes: use fewer values, or several objects"

@@ -13,7 +13,7 @@ mod storage;
 mod wire;
 mod write;
 
-pub use decode::Deserializer;
+pub use decode::{DecodedMemory, Deserializer};
 pub use encode::{Encoder, frame_of_body, item_len, list_tail, metadata_field, write_item_head};
 pub use error::{EncodeError, InvalidProtobuf, Unencodable};
 pub use schema::{Messages, Schema};

@@ -279,7 +279,7 @@ async fn rounds_of_two(
     stores: &[Arc<dyn Storage>],
 ) -> (u32, ResourceVersion) {
     loop {
-        let mut tasks = maintenance(stores);
+        let tasks = maintenance(stores);
         let complete = complete_round(raw, &stores[0]).await;
         tasks.drain(PATIENCE).await.unwrap();
         let agreed = raw.get("compact_rev_key", None).await.unwrap();

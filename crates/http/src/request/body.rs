@@ -37,7 +37,7 @@ pub(crate) fn object(
         "application/vnd.kubernetes.protobuf" => {
             let memory = MemoryBudget::new(OBJECT_BYTES_MAX);
             let reader = protobuf.deserializer(body);
-            // Messages have looser types than objects: a quantity is any string there.
+            // The kind is checked too: a message has looser types, for instance any text as a quantity.
             let decoded = reader.and_then(|reader| decode(kind, reader, &memory));
             decoded.map_err(|error| invalid("protobuf", &memory, error))
         }
@@ -182,27 +182,41 @@ fn invalid(format: &str, memory: &MemoryBudget, error: impl std::fmt::Display) -
     }
 }
 
-/// Returns true if a body of this type is JSON, as JSON patches and merge patches are.
-pub(crate) fn is_json(content_type: Option<&str>) -> bool {
-    let media_type = media_type(content_type);
-    media_type.is_empty() || media_type.ends_with("json")
+/// The encoding of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// JSON, and JSON patches and merge patches.
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl Encoding {
+    /// Returns the encoding of a body of this media type. Bodies of unknown types are not decoded.
+    pub(crate) fn of(content_type: Option<&str>) -> Self {
+        match media_type(content_type).as_str() {
+            "application/vnd.kubernetes.protobuf" => Self::Protobuf,
+            json if json.is_empty() || json.ends_with("json") => Self::Json,
+            _ => Self::Yaml,
+        }
+    }
 }
 
 /// Returns an upper bound of the memory in bytes that `body` takes when it is decoded.
-pub(crate) fn memory_bound(is_json: bool, body: &[u8]) -> usize {
-    /// The memory that a byte of the other formats can take: an empty message of two bytes is a map in a list.
-    const MEMORY_PER_BYTE: usize = 360;
-    /// The memory that a byte of them can take beside the value: a protobuf field of two bytes is an entry of 32 in a
-    /// growing list.
-    const FIELDS_PER_BYTE: usize = 32;
-    let (bound, beside) = match is_json {
-        true => (memory_of_json(body), body.len()),
-        false => (
-            body.len() * MEMORY_PER_BYTE,
-            body.len() * (1 + FIELDS_PER_BYTE),
-        ),
+pub(crate) fn memory_bound(encoding: Encoding, protobuf: &Schema, body: &[u8]) -> usize {
+    /// The memory that a byte of YAML can take: `{},` is a map in a list.
+    const YAML_MEMORY_PER_BYTE: usize = 360;
+    let (object_bytes, working_bytes) = match encoding {
+        Encoding::Json => (memory_of_json(body), 0),
+        // An alias repeats any number of values.
+        Encoding::Yaml if body.contains(&b'&') && body.contains(&b'*') => (OBJECT_BYTES_MAX, 0),
+        Encoding::Yaml => (body.len() * YAML_MEMORY_PER_BYTE, 0),
+        Encoding::Protobuf => {
+            let memory = protobuf.decoded_memory(body);
+            (memory.object_bytes, memory.working_bytes)
+        }
     };
-    bound.min(OBJECT_BYTES_MAX + beside)
+    object_bytes.min(OBJECT_BYTES_MAX) + working_bytes + body.len()
 }
 
 /// Parses a JSON patch; the registry limits its length.
@@ -282,6 +296,36 @@ mod tests {
         ] {
             assert!(body.len() > STORED_BYTES_MAX - 300);
             object(None, body.as_bytes()).unwrap();
+        }
+    }
+
+    /// Bodies of over a megabyte by this bound run on other threads, so the objects of usual clients must be below it.
+    #[test]
+    fn memory_is_bounded_by_encoding() {
+        let bound = |encoding, body: &[u8]| memory_bound(encoding, &protobuf(), body);
+        let data: serde_json::Map<String, Value> = (0..100)
+            .map(|n| (format!("key-{n}"), "x".repeat(40).into()))
+            .collect();
+        let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data});
+        let json = config_map.to_string();
+        let encoder = watchet_protobuf::Encoder::new(&protobuf(), "v1", "ConfigMap").unwrap();
+        let body = encoder.encode_body(json.as_bytes()).unwrap();
+        assert!(body.len() > 5_000);
+        assert!(bound(Encoding::Json, json.as_bytes()) < 100_000);
+        assert!(bound(Encoding::Protobuf, &body) < 100_000);
+        let yaml = b"a: &a [{}, {}]\nb: *a\n";
+        assert_eq!(bound(Encoding::Yaml, yaml), OBJECT_BYTES_MAX + yaml.len());
+        assert!(bound(Encoding::Yaml, b"a: [{}, {}]\n") < 10_000);
+        for (content_type, encoding) in [
+            (None, Encoding::Json),
+            (Some("application/merge-patch+json"), Encoding::Json),
+            (Some("application/apply-patch+yaml"), Encoding::Yaml),
+            (
+                Some("application/vnd.kubernetes.protobuf"),
+                Encoding::Protobuf,
+            ),
+        ] {
+            assert_eq!(Encoding::of(content_type), encoding);
         }
     }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::HttpError;
 use crate::in_flight::{Flow, InFlightPermit};
-use crate::request::body::memory_bound;
+use crate::request::body::{Encoding, memory_bound};
 use crate::request::body_limits::{LARGE_BYTES_MIN, ReceivedBody};
 use crate::request::received_request::{LargeBodyPermits, ReceivedRequest};
 use crate::state::HttpState;
@@ -40,7 +40,7 @@ const REST_AT_SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 pub(crate) struct RequestBody {
     unread: Mutex<Option<Body>>,
     read: OnceCell<Bytes>,
-    is_json: bool,
+    encoding: Encoding,
     /// The user, whose incomplete bodies are limited.
     user: String,
     /// Receives the body, if the request is audited.
@@ -77,7 +77,7 @@ impl RequestBody {
         Self {
             unread: Mutex::new(Some(body)),
             read: OnceCell::new(),
-            is_json: crate::request::body::is_json(content_type),
+            encoding: Encoding::of(content_type),
             user: user.to_owned(),
             present_bytes,
             audited,
@@ -125,7 +125,8 @@ impl RequestBody {
                 .write(self.flow.as_ref(), self.limit)
                 .await?;
             self.permits.lock().in_flight = Some(permit);
-            let memory = self.present_bytes + memory_bound(self.is_json, &bytes);
+            let memory = memory_bound(self.encoding, &state.protobuf, &bytes);
+            let memory = self.present_bytes + memory;
             if memory >= LARGE_BYTES_MIN {
                 received.set_large()?;
                 let memory = state.body_limits.decoded(memory).await?;

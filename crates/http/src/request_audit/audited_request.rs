@@ -203,10 +203,10 @@ impl AuditedRequest {
         if !has_metadata(self.resource.as_ref()?.verb) {
             return None;
         }
-        let is_json = body::is_json(self.request_type.as_ref().and_then(|t| t.to_str().ok()));
-        let object = match is_json {
-            true => serde_json::from_slice::<ObjectWithMetadata>(body).ok(),
-            false => {
+        let content_type = self.request_type.as_ref().and_then(|t| t.to_str().ok());
+        let object = match body::Encoding::of(content_type) {
+            body::Encoding::Json => serde_json::from_slice::<ObjectWithMetadata>(body).ok(),
+            body::Encoding::Yaml | body::Encoding::Protobuf => {
                 let object = self.decoded(&self.request_type, body)?;
                 ObjectWithMetadata::deserialize(object).ok()
             }

@@ -2,22 +2,25 @@
 
 use std::borrow::Cow;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::de::value::{SeqDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::Root;
-use super::members::{Content, Items, Members, Walk};
-use super::scalars::{RawJson, ScalarValue, base64, invalid};
+use super::members::{Content, Entries, Items, Members, Root, Walk};
+use super::scalars::{RawJson, ScalarValue, invalid};
 use crate::error::InvalidProtobuf;
+
+/// The maximum depth of lists and maps, as of serde_json. It protects the stack.
+const LEVELS_MAX: usize = 127;
 
 impl serde::de::Error for InvalidProtobuf {
     fn custom<T: std::fmt::Display>(message: T) -> Self {
-        Self::Object(message.to_string())
+        Self::Refused(message.to_string())
     }
 }
 
-/// Deserializes an object as its JSON would be: a map of which apiVersion and kind are the first members. Only
-/// `deserialize_any` reads; it is self-describing, as JSON is.
+/// Deserializes an object: calls the visitor as the deserializer of its JSON would. The first members are apiVersion and kind.
 #[derive(Debug)]
 pub struct Deserializer<'t, 'b>(pub(super) Root<'t, 'b>);
 
@@ -28,22 +31,68 @@ impl<'de> serde::Deserializer<'de> for Deserializer<'_, 'de> {
         let mut walk = Walk::new(self.0.types);
         let members = walk.members(self.0.object)?;
         visitor.visit_map(MembersAccess {
-            walk: &mut walk,
+            state: State {
+                walk: &mut walk,
+                levels: 1,
+            },
             type_meta: self.0.type_meta.iter(),
             members,
             next: None,
         })
     }
 
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidProtobuf> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, InvalidProtobuf> {
+        visitor.visit_newtype_struct(self)
+    }
+
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+/// What is shared by the values of an object.
+struct State<'w, 't, 'b> {
+    walk: &'w mut Walk<'t, 'b>,
+    /// The number of lists and maps around the value.
+    levels: usize,
+}
+
+impl<'t, 'b> State<'_, 't, 'b> {
+    /// Returns the deserializer of a value in the same list or map.
+    fn value<'s>(&'s mut self, content: Content<'t, 'b>) -> ContentDeserializer<'s, 't, 'b> {
+        ContentDeserializer {
+            state: State {
+                walk: self.walk,
+                levels: self.levels,
+            },
+            content,
+        }
+    }
+
+    /// Enters a list or map.
+    fn enter(mut self) -> Result<Self, InvalidProtobuf> {
+        if self.levels == LEVELS_MAX {
+            return Err(InvalidProtobuf::custom(format_args!(
+                "it nests lists and maps more than {LEVELS_MAX} levels deep"
+            )));
+        }
+        self.levels += 1;
+        Ok(self)
     }
 }
 
 /// Deserializes one value.
 struct ContentDeserializer<'w, 't, 'b> {
-    walk: &'w mut Walk<'t, 'b>,
+    state: State<'w, 't, 'b>,
     content: Content<'t, 'b>,
 }
 
@@ -51,30 +100,51 @@ impl<'de> serde::Deserializer<'de> for ContentDeserializer<'_, '_, 'de> {
     type Error = InvalidProtobuf;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidProtobuf> {
-        let walk = self.walk;
         match self.content {
             Content::Scalar(value) => scalar(value, visitor),
             Content::Object(object) => {
-                let members = walk.members(object)?;
+                let state = self.state.enter()?;
+                let members = state.walk.members(object)?;
                 visitor.visit_map(MembersAccess {
-                    walk,
+                    state,
                     type_meta: [].iter(),
                     members,
                     next: None,
                 })
             }
-            Content::List(items) => visitor.visit_seq(ItemsAccess { walk, items }),
-            Content::Map(entries) => visitor.visit_map(EntriesAccess {
-                walk,
-                entries: entries.into_iter(),
-                next: None,
-            }),
+            Content::List(items) => {
+                let state = self.state.enter()?;
+                visitor.visit_seq(ItemsAccess { state, items })
+            }
+            Content::Map(entries) => {
+                let state = self.state.enter()?;
+                visitor.visit_map(EntriesAccess {
+                    state,
+                    entries,
+                    next: None,
+                })
+            }
         }
     }
 
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidProtobuf> {
+        match &self.content {
+            Content::Scalar(value) if value.is_null() => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, InvalidProtobuf> {
+        visitor.visit_newtype_struct(self)
+    }
+
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map struct enum identifier ignored_any
     }
 }
 
@@ -93,7 +163,7 @@ fn scalar<'b, V: Visitor<'b>>(
         ScalarValue::Float(value) => visitor.visit_f64(value),
         ScalarValue::Text(Cow::Borrowed(value)) => visitor.visit_borrowed_str(value),
         ScalarValue::Text(Cow::Owned(value)) => visitor.visit_string(value),
-        ScalarValue::Bytes(value) => visitor.visit_string(base64(value)),
+        ScalarValue::Bytes(value) => visitor.visit_string(STANDARD.encode(value)),
         ScalarValue::Texts(value) => visitor.visit_seq(SeqDeserializer::new(value.into_iter())),
         ScalarValue::Raw(RawJson { name, json }) => {
             let mut reader = serde_json::Deserializer::from_slice(json);
@@ -106,8 +176,8 @@ fn scalar<'b, V: Visitor<'b>>(
 }
 
 struct MembersAccess<'w, 't, 'b> {
-    walk: &'w mut Walk<'t, 'b>,
-    /// The unread names and values that precede the members.
+    state: State<'w, 't, 'b>,
+    /// The unread names and values that precede the members: apiVersion and kind, of the whole object only.
     type_meta: std::slice::Iter<'w, (&'static str, &'b str)>,
     members: Members<'t>,
     /// The value whose name is read.
@@ -128,7 +198,7 @@ impl<'de> MapAccess<'de> for MembersAccess<'_, '_, 'de> {
                 *name
             }
             None => {
-                let Some((field, content)) = self.members.next(self.walk)? else {
+                let Some((field, content)) = self.members.next(self.state.walk)? else {
                     return Ok(None);
                 };
                 self.next = Some(content);
@@ -142,13 +212,14 @@ impl<'de> MapAccess<'de> for MembersAccess<'_, '_, 'de> {
         &mut self,
         seed: S,
     ) -> Result<S::Value, InvalidProtobuf> {
-        next_value(self.walk, self.next.take(), seed)
+        let content = self.next.take().ok_or_else(no_key)?;
+        seed.deserialize(self.state.value(content))
     }
 }
 
 struct EntriesAccess<'w, 't, 'b> {
-    walk: &'w mut Walk<'t, 'b>,
-    entries: std::vec::IntoIter<(&'b str, Content<'t, 'b>)>,
+    state: State<'w, 't, 'b>,
+    entries: Entries<'t, 'b>,
     /// The value whose key is read.
     next: Option<Content<'t, 'b>>,
 }
@@ -160,7 +231,7 @@ impl<'de> MapAccess<'de> for EntriesAccess<'_, '_, 'de> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, InvalidProtobuf> {
-        let Some((key, content)) = self.entries.next() else {
+        let Some((key, content)) = self.entries.next(self.state.walk)? else {
             return Ok(None);
         };
         self.next = Some(content);
@@ -171,22 +242,18 @@ impl<'de> MapAccess<'de> for EntriesAccess<'_, '_, 'de> {
         &mut self,
         seed: S,
     ) -> Result<S::Value, InvalidProtobuf> {
-        next_value(self.walk, self.next.take(), seed)
+        let content = self.next.take().ok_or_else(no_key)?;
+        seed.deserialize(self.state.value(content))
     }
 }
 
-/// Deserializes the value whose key was read.
-fn next_value<'t, 'b, S: DeserializeSeed<'b>>(
-    walk: &mut Walk<'t, 'b>,
-    content: Option<Content<'t, 'b>>,
-    seed: S,
-) -> Result<S::Value, InvalidProtobuf> {
-    let content = content.ok_or_else(|| InvalidProtobuf::custom("a value before its key"))?;
-    seed.deserialize(ContentDeserializer { walk, content })
+/// The error of a visitor that asks for a value before its key.
+fn no_key() -> InvalidProtobuf {
+    InvalidProtobuf::custom("a value was asked for before its key")
 }
 
 struct ItemsAccess<'w, 't, 'b> {
-    walk: &'w mut Walk<'t, 'b>,
+    state: State<'w, 't, 'b>,
     items: Items<'t, 'b>,
 }
 
@@ -197,11 +264,9 @@ impl<'de> SeqAccess<'de> for ItemsAccess<'_, '_, 'de> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, InvalidProtobuf> {
-        let Some(content) = self.items.next(self.walk)? else {
+        let Some(content) = self.items.next(self.state.walk)? else {
             return Ok(None);
         };
-        let walk = &mut *self.walk;
-        seed.deserialize(ContentDeserializer { walk, content })
-            .map(Some)
+        seed.deserialize(self.state.value(content)).map(Some)
     }
 }

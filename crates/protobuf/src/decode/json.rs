@@ -1,9 +1,8 @@
-//! Writes an object as JSON while its message is read, so that it takes no memory but the two texts.
+//! Writes an object as JSON while its message is read.
 
 use watchet_api::write_json_string;
 
-use super::Root;
-use super::members::{Content, Object, Walk};
+use super::members::{Content, Object, Root, Walk};
 use super::scalars;
 use crate::error::InvalidProtobuf;
 
@@ -71,8 +70,8 @@ impl<'t, 'b> Writer<'t, 'b> {
                 }
                 (b'[', b']')
             }
-            Content::Map(entries) => {
-                for (key, value) in entries {
+            Content::Map(mut entries) => {
+                while let Some((key, value)) = entries.next(&mut self.walk)? {
                     self.name(key);
                     self.content(value)?;
                 }

@@ -11,56 +11,68 @@ use crate::wire::{Reader, WireValue};
 /// The members of which a union has one, in the order in which they are looked for.
 const UNION_MEMBERS: [&str; 4] = ["schema", "jSONSchemas", "property", "allows"];
 
+/// An object of a known kind.
+#[derive(Debug)]
+pub(super) struct Root<'t, 'b> {
+    pub(super) types: &'t Types,
+    /// The names and values of its apiVersion and kind.
+    pub(super) type_meta: [(&'static str, &'b str); 2],
+    pub(super) object: Object<'b>,
+}
+
 /// The value of a member, of an item or of a map entry.
 pub(super) enum Content<'t, 'b> {
     Scalar(ScalarValue<'t, 'b>),
     Object(Object<'b>),
     List(Items<'t, 'b>),
-    /// Sorted by key, as in Go's JSON.
-    Map(Vec<(&'b str, Self)>),
+    Map(Entries<'t, 'b>),
 }
 
 /// A message that is an object in JSON.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Object<'b> {
-    pub(super) message: ObjectId,
+    pub(super) id: ObjectId,
     pub(super) bytes: &'b [u8],
-    /// The number of messages around it.
+    /// The depth of the message; 1 is the outermost.
     pub(super) depth: usize,
 }
 
-/// The place of a value: a field of a message, which has `depth - 1` messages around it.
+/// The place of a value: a field of a message.
 #[derive(Clone, Copy)]
 struct Place<'t> {
-    message: ObjectId,
+    /// The type of the message.
+    id: ObjectId,
     field: &'t Field,
+    /// The depth of the message; 1 is the outermost.
     depth: usize,
 }
 
 impl Place<'_> {
     fn wrong_wire_type(self, types: &Types) -> InvalidProtobuf {
         InvalidProtobuf::WireType {
-            message: types.object_name(self.message).to_owned(),
+            message: types.object_name(self.id).to_owned(),
             field: self.field.number().unwrap_or_default(),
         }
     }
 }
 
-/// What walking an object needs.
+/// The types, and the fields of the messages that are open.
 pub(super) struct Walk<'t, 'b> {
     types: &'t Types,
-    /// The fields of the messages that are being walked: the position in the table, and the value. Each message uses the
-    /// end.
+    /// Each field as its position in the table of its message, and its value. The fields of an inner message follow those
+    /// of the outer one, and are removed when the outer one continues.
     fields: Vec<(usize, WireValue<'b>)>,
 }
 
-/// The fields of one message, of which those before `at` are read.
+/// An open message.
 struct Message<'t> {
     id: ObjectId,
     table: &'t [Field],
+    /// Its fields are `begin..end` in [`Walk::fields`], and those before `next` are read.
     begin: usize,
-    at: usize,
+    next: usize,
     end: usize,
+    /// 1 is the outermost.
     depth: usize,
 }
 
@@ -75,11 +87,18 @@ pub(super) struct Members<'t> {
 pub(super) struct Items<'t, 'b> {
     place: Place<'t>,
     item: Node,
-    /// The unread occurrences of the field.
-    at: usize,
+    /// The unread occurrences of the field are `next..end` in [`Walk::fields`].
+    next: usize,
     end: usize,
     /// The rest of an occurrence with several numbers.
     packed: Reader<'b>,
+}
+
+/// The unread entries of a map, sorted by key as in Go's JSON. Of equal keys there is the last one.
+pub(super) struct Entries<'t, 'b> {
+    place: Place<'t>,
+    value: Node,
+    unread: std::vec::IntoIter<(&'b str, WireValue<'b>)>,
 }
 
 impl<'t, 'b> Walk<'t, 'b> {
@@ -93,7 +112,7 @@ impl<'t, 'b> Walk<'t, 'b> {
     /// Returns the members of an object.
     pub(super) fn members(&mut self, object: Object<'b>) -> Result<Members<'t>, InvalidProtobuf> {
         Ok(Members {
-            message: self.open(object.message, object.bytes, object.depth + 1)?,
+            message: self.open(object.id, object.bytes, object.depth)?,
             outer: Vec::new(),
         })
     }
@@ -117,8 +136,8 @@ impl<'t, 'b> Walk<'t, 'b> {
             let (before, after) = table.split_at(previous);
             let mut candidates = after.iter().chain(before);
             // Unknown fields are dropped, as in kube-apiserver.
-            if let Some(at) = candidates.position(|field| field.number() == Some(number)) {
-                previous = (previous + at) % table.len();
+            if let Some(distance) = candidates.position(|field| field.number() == Some(number)) {
+                previous = (previous + distance) % table.len();
                 self.fields.push((previous, wire));
             }
         }
@@ -130,7 +149,7 @@ impl<'t, 'b> Walk<'t, 'b> {
             id,
             table,
             begin,
-            at: begin,
+            next: begin,
             end: self.fields.len(),
             depth,
         })
@@ -150,7 +169,7 @@ impl<'t, 'b> Walk<'t, 'b> {
             } => Ok(Content::List(Items {
                 place,
                 item: self.types.node(item),
-                at: from,
+                next: from,
                 end: to,
                 packed: Reader(&[]),
             })),
@@ -159,23 +178,27 @@ impl<'t, 'b> Walk<'t, 'b> {
         }
     }
 
-    /// Returns the entries of a map. The last of equal keys counts.
+    /// Returns the entries of a map field.
     fn map(
-        &mut self,
+        &self,
         place: Place<'t>,
         value: Node,
         (from, to): (usize, usize),
     ) -> Result<Content<'t, 'b>, InvalidProtobuf> {
         let mut entries = Vec::with_capacity(to - from);
-        for at in (from..to).rev() {
-            let entry = self.fields[at].1.bytes();
+        for (_, wire) in self.fields[from..to].iter().rev() {
+            let entry = wire.bytes();
             let entry = entry.ok_or_else(|| place.wrong_wire_type(self.types))?;
-            let (key, wire) = map_entry(place.field, entry)?;
-            entries.push((key, self.value(place, value, wire)?));
+            entries.push(map_entry(place.field, entry)?);
         }
+        // Stable: of equal keys the last one remains first, and is kept.
         entries.sort_by_key(|(key, _)| *key);
         entries.dedup_by_key(|(key, _)| *key);
-        Ok(Content::Map(entries))
+        Ok(Content::Map(Entries {
+            place,
+            value,
+            unread: entries.into_iter(),
+        }))
     }
 
     /// Returns one value.
@@ -186,14 +209,14 @@ impl<'t, 'b> Walk<'t, 'b> {
         wire: WireValue<'b>,
     ) -> Result<Content<'t, 'b>, InvalidProtobuf> {
         match (node, wire) {
-            (Node::Object { object, .. }, WireValue::Bytes(bytes)) => Ok(Content::Object(Object {
-                message: object,
-                bytes,
-                depth: place.depth,
-            })),
-            (Node::Union(message), WireValue::Bytes(bytes)) => {
-                self.union(message, bytes, place.depth)
+            (Node::Object { object: id, .. }, WireValue::Bytes(bytes)) => {
+                Ok(Content::Object(Object {
+                    id,
+                    bytes,
+                    depth: place.depth + 1,
+                }))
             }
+            (Node::Union(id), WireValue::Bytes(bytes)) => self.union(id, bytes, place.depth + 1),
             _ => match scalars::read(place.field.name(), node, wire)? {
                 Some(value) => Ok(Content::Scalar(value)),
                 None => Err(place.wrong_wire_type(self.types)),
@@ -201,15 +224,15 @@ impl<'t, 'b> Walk<'t, 'b> {
         }
     }
 
-    /// Returns the value of the member of a union that is set; null if none is. Its fields remain in `fields` until the
-    /// outer message continues, as a list refers to them.
+    /// Returns the value of the member of a union that is set; null if none is. Its fields stay in `fields`, as a list refers
+    /// to them.
     fn union(
         &mut self,
-        message: ObjectId,
+        id: ObjectId,
         bytes: &'b [u8],
         depth: usize,
     ) -> Result<Content<'t, 'b>, InvalidProtobuf> {
-        let message = self.open(message, bytes, depth + 1)?;
+        let message = self.open(id, bytes, depth)?;
         let occurs = |name: &&str| {
             let slot = message
                 .table
@@ -230,7 +253,7 @@ impl<'t, 'b> Walk<'t, 'b> {
 impl<'t> Message<'t> {
     fn place(&self, field: &'t Field) -> Place<'t> {
         Place {
-            message: self.id,
+            id: self.id,
             field,
             depth: self.depth,
         }
@@ -245,9 +268,9 @@ impl<'t> Members<'t> {
     ) -> Result<Option<(&'t Field, Content<'t, 'b>)>, InvalidProtobuf> {
         loop {
             let message = &mut self.message;
-            // What the previous member has appended.
+            // The fields of inner messages.
             walk.fields.truncate(message.end);
-            let Some(&(slot, _)) = walk.fields.get(message.at) else {
+            let Some(&(slot, _)) = walk.fields.get(message.next) else {
                 walk.fields.truncate(message.begin);
                 match self.outer.pop() {
                     Some(outer) => self.message = outer,
@@ -255,22 +278,22 @@ impl<'t> Members<'t> {
                 }
                 continue;
             };
-            let from = message.at;
+            let from = message.next;
             let others = walk.fields[from + 1..message.end].iter();
             let others = others.take_while(|(other, _)| *other == slot).count();
-            message.at = from + 1 + others;
+            message.next = from + 1 + others;
             let place = message.place(&message.table[slot]);
             let field = place.field;
             if field.is_inline()
-                && let Node::Object { object, .. } = walk.types.node(field.node())
+                && let Node::Object { object: id, .. } = walk.types.node(field.node())
             {
-                let bytes = walk.fields[message.at - 1].1.bytes();
+                let bytes = walk.fields[message.next - 1].1.bytes();
                 let bytes = bytes.ok_or_else(|| place.wrong_wire_type(walk.types))?;
-                let inner = walk.open(object, bytes, message.depth + 1)?;
+                let inner = walk.open(id, bytes, message.depth + 1)?;
                 self.outer.push(std::mem::replace(message, inner));
                 continue;
             }
-            let content = walk.occurrences(place, (from, message.at))?;
+            let content = walk.occurrences(place, (from, message.next))?;
             let is_omitted = match &content {
                 Content::Scalar(value) => {
                     value.is_null() || field.drops_empty() && value.is_empty()
@@ -291,11 +314,11 @@ impl<'t, 'b> Items<'t, 'b> {
         walk: &mut Walk<'t, 'b>,
     ) -> Result<Option<Content<'t, 'b>>, InvalidProtobuf> {
         while self.packed.0.is_empty() {
-            if self.at == self.end {
+            if self.next == self.end {
                 return Ok(None);
             }
-            let wire = walk.fields[self.at].1;
-            self.at += 1;
+            let wire = walk.fields[self.next].1;
+            self.next += 1;
             // Numbers may be packed: several in one field.
             if let (Node::Scalar(Scalar::Int32 | Scalar::Int64), WireValue::Bytes(packed)) =
                 (self.item, wire)
@@ -307,6 +330,20 @@ impl<'t, 'b> Items<'t, 'b> {
         }
         let number = WireValue::Varint(self.packed.varint()?);
         walk.value(self.place, self.item, number).map(Some)
+    }
+}
+
+impl<'t, 'b> Entries<'t, 'b> {
+    /// Returns the next key and its value.
+    pub(super) fn next(
+        &mut self,
+        walk: &mut Walk<'t, 'b>,
+    ) -> Result<Option<(&'b str, Content<'t, 'b>)>, InvalidProtobuf> {
+        let Some((key, wire)) = self.unread.next() else {
+            return Ok(None);
+        };
+        let value = walk.value(self.place, self.value, wire)?;
+        Ok(Some((key, value)))
     }
 }
 

@@ -6,12 +6,12 @@
 mod deserializer;
 mod json;
 mod members;
+mod memory;
 mod scalars;
 
-use watchet_schema::Types;
-
 pub use self::deserializer::Deserializer;
-use self::members::Object;
+use self::members::{Object, Root};
+pub use self::memory::DecodedMemory;
 use self::scalars::text;
 use crate::error::InvalidProtobuf;
 use crate::schema::{MAGIC, Messages};
@@ -37,11 +37,18 @@ impl Messages {
         self.root(body).map(Deserializer)
     }
 
+    /// Returns an upper bound of the memory that deserializing the object in `body` takes, without deserializing it; zero for a
+    /// body that is not valid.
+    pub fn decoded_memory(&self, body: &[u8]) -> DecodedMemory {
+        let memory = self.root(body).map(|root| memory::bound(&root));
+        memory.unwrap_or_default()
+    }
+
     /// Reads the envelope of an object.
     fn root<'b>(&self, body: &'b [u8]) -> Result<Root<'_, 'b>, InvalidProtobuf> {
         let envelope = Envelope::read(body)?;
         let (api_version, kind) = (envelope.api_version, envelope.kind);
-        let message = self.types.object_of(api_version, kind).ok_or_else(|| {
+        let id = self.types.object_of(api_version, kind).ok_or_else(|| {
             InvalidProtobuf::UnknownKind {
                 api_version: api_version.to_owned(),
                 kind: kind.to_owned(),
@@ -51,21 +58,12 @@ impl Messages {
             types: &self.types,
             type_meta: [("apiVersion", api_version), ("kind", kind)],
             object: Object {
-                message,
+                id,
                 bytes: envelope.raw,
-                depth: 0,
+                depth: 1,
             },
         })
     }
-}
-
-/// An object of a known kind.
-#[derive(Debug)]
-struct Root<'t, 'b> {
-    types: &'t Types,
-    /// The names and values of its apiVersion and kind.
-    type_meta: [(&'static str, &'b str); 2],
-    object: Object<'b>,
 }
 
 /// The `runtime.Unknown` envelope around an object.
@@ -116,4 +114,4 @@ impl<'a> Envelope<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

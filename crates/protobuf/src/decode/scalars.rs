@@ -63,11 +63,6 @@ pub(super) fn text<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, InvalidPr
     std::str::from_utf8(bytes).map_err(|error| invalid(name, error))
 }
 
-/// Returns bytes as they are in JSON.
-pub(super) fn base64(bytes: &[u8]) -> String {
-    STANDARD.encode(bytes)
-}
-
 /// Returns the value of the field `name`; `None` if its wire type does not fit.
 pub(super) fn read<'t, 'b>(
     name: &'t str,
@@ -110,7 +105,7 @@ pub(super) fn read<'t, 'b>(
         (Node::Raw, WireValue::Bytes(bytes)) => match Reader(bytes).find(1)? {
             Some(WireValue::Bytes(raw)) if !raw.is_empty() => ScalarValue::Raw(RawJson {
                 name,
-                json: raw.trim_ascii(),
+                json: trim(raw),
             }),
             _ => ScalarValue::Null,
         },
@@ -125,6 +120,16 @@ pub(super) fn read<'t, 'b>(
         _ => return Ok(None),
     };
     Ok(Some(value))
+}
+
+/// Returns JSON without white space around it.
+fn trim(mut json: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t' | b'\n' | b'\r', rest @ ..]
+    | [rest @ .., b' ' | b'\t' | b'\n' | b'\r'] = json
+    {
+        json = rest;
+    }
+    json
 }
 
 fn int32<'t, 'b>(number: u64) -> ScalarValue<'t, 'b> {

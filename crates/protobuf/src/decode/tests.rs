@@ -2,7 +2,7 @@
 
 use serde::Deserialize as _;
 use serde_json::{Value, json};
-use watchet_schema::{KindType, MemoryBudget};
+use watchet_schema::{KindType, MemoryBudget, Types, decode_untyped};
 
 use super::*;
 use crate::schema::DEPTH_MAX;
@@ -56,7 +56,15 @@ fn decode(body: &[u8]) -> Result<Value, InvalidProtobuf> {
     let value: Value = serde_json::from_slice(&json).unwrap();
     let deserialized = Value::deserialize(schema().deserializer(body)?)?;
     assert_eq!(deserialized, value);
+    assert_memory_is_bounded(&schema(), body);
     Ok(value)
+}
+
+/// Deserializes an object within the memory that is computed before.
+pub(crate) fn assert_memory_is_bounded(schema: &Messages, body: &[u8]) {
+    let budget = MemoryBudget::new(schema.decoded_memory(body).object_bytes);
+    let decoded = decode_untyped(schema.deserializer(body).unwrap(), &budget);
+    assert!(decoded.is_ok(), "{decoded:?}");
 }
 
 fn schema() -> Messages {
@@ -278,30 +286,128 @@ fn json_has_a_maximum_size() {
     assert!(error.to_string().contains("more than"), "{error}");
 }
 
-/// The deepest message with the deepest JSON in it is decoded on half the stack of a thread of tokio. The registry limits
-/// the depth of what it writes.
-#[test]
-fn deepest_object_is_decoded_on_the_stack_of_a_thread() {
-    const NOT: usize = 94;
-    const LISTS: usize = 120;
-    let raw = "[".repeat(LISTS) + &"]".repeat(LISTS);
-    // `default` of a schema that is in `not` of another, and so on.
+/// Returns a CRD whose schema is nested `levels` times in `properties`, each of which is a map in an object, and has `raw`
+/// as its default.
+fn crd_of_nested_properties(levels: usize, raw: &str) -> Vec<u8> {
     let mut schema_props = bytes(8, bytes(1, raw));
-    for _ in 0..NOT {
-        schema_props = bytes(28, schema_props);
+    for _ in 0..levels {
+        schema_props = entry(29, "p", schema_props);
     }
     let version = bytes(4, bytes(1, schema_props));
-    let (api_version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-    let crd = body(api_version, kind, &[bytes(2, bytes(7, version))]);
-    let decode = move || {
-        let kind = KindType::builtin(&Types::builtins(), api_version, kind).unwrap();
-        let schema = schema();
+    let spec = bytes(2, bytes(7, version));
+    body(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        &[spec],
+    )
+}
+
+/// The deepest object with the deepest JSON in it is decoded on the stack of a thread of tokio. The registry refuses what
+/// JSON has added beyond the limit.
+#[test]
+fn deepest_object_is_decoded_on_the_stack_of_a_thread() {
+    const LISTS: usize = 126;
+    // The object, spec, versions, a version, schema and openAPIV3Schema, and two for each level.
+    const PROPERTIES: usize = (127 - 6) / 2;
+    let raw = "[".repeat(LISTS) + &"]".repeat(LISTS);
+    let decode = move |properties| {
+        let types = Types::builtins();
+        let kind = KindType::builtin(
+            &types,
+            "apiextensions.k8s.io/v1",
+            "CustomResourceDefinition",
+        );
+        let (schema, crd) = (schema(), crd_of_nested_properties(properties, &raw));
         let reader = schema.deserializer(&crd).unwrap();
-        let decoded = kind.decode(reader, &MemoryBudget::unlimited()).unwrap();
-        let schema = &decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        let pointer = "/not".repeat(NOT) + "/default" + &"/0".repeat(LISTS - 1);
-        assert_eq!(schema.pointer(&pointer), Some(&json!([])));
+        kind.unwrap().decode(reader, &MemoryBudget::unlimited())
     };
-    let thread = std::thread::Builder::new().stack_size(1 << 20);
-    thread.spawn(decode).unwrap().join().unwrap();
+    let thread = std::thread::Builder::new().stack_size(2 << 20);
+    let thread = thread.spawn(move || {
+        let decoded = decode(PROPERTIES).unwrap();
+        let schema = &decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let pointer = "/properties/p".repeat(PROPERTIES) + "/default" + &"/0".repeat(LISTS - 1);
+        assert_eq!(schema.pointer(&pointer), Some(&json!([])));
+        let error = decode(PROPERTIES + 1).unwrap_err().to_string();
+        assert_eq!(error, "it nests lists and maps more than 127 levels deep");
+    });
+    thread.unwrap().join().unwrap();
+}
+
+/// Only the last of equal keys is decoded, and only white space of JSON may be around raw JSON.
+#[test]
+fn overwritten_entries_and_white_space_of_raw_json_are_ignored() {
+    let invalid = entry(2, "k", [0xff]);
+    let parts = [invalid.clone(), entry(2, "k", "v")];
+    assert_eq!(
+        read("v1", "ConfigMap", &parts).unwrap()["data"],
+        json!({"k": "v"})
+    );
+    let parts = [entry(2, "k", "v"), invalid];
+    assert!(read("v1", "ConfigMap", &parts).is_err());
+    let revision = |raw: &str| read("apps/v1", "ControllerRevision", &[bytes(2, bytes(1, raw))]);
+    assert_eq!(
+        revision(" \t{\"a\": 1}\r\n").unwrap()["data"],
+        json!({"a": 1})
+    );
+    assert_eq!(revision(" null ").unwrap().get("data"), None);
+    for bad in ["\u{c}{}", "{}x", "{} {}", "nul"] {
+        let error = revision(bad).unwrap_err().to_string();
+        assert!(error.contains("\"data\""), "{bad:?}: {error}");
+    }
+}
+
+/// Types derived with serde can be deserialized, not only untyped values.
+#[test]
+fn derived_types_are_deserialized() {
+    #[derive(serde::Deserialize, Debug, PartialEq)]
+    struct Name(String);
+    #[derive(serde::Deserialize, Debug, PartialEq)]
+    struct Metadata {
+        name: Name,
+        namespace: Option<String>,
+        uid: Option<String>,
+    }
+    #[derive(serde::Deserialize, Debug, PartialEq)]
+    #[serde(rename_all = "camelCase")]
+    struct ConfigMap {
+        api_version: String,
+        metadata: Metadata,
+        immutable: Option<bool>,
+    }
+    let metadata = [bytes(1, "a"), bytes(3, "ns")].concat();
+    let body = body("v1", "ConfigMap", &[bytes(1, metadata), number(4, 1)]);
+    let schema = schema();
+    let actual = ConfigMap::deserialize(schema.deserializer(&body).unwrap());
+    let expect = ConfigMap {
+        api_version: "v1".to_owned(),
+        metadata: Metadata {
+            name: Name("a".to_owned()),
+            namespace: Some("ns".to_owned()),
+            uid: None,
+        },
+        immutable: Some(true),
+    };
+    assert_eq!(actual, Ok(expect));
+}
+
+/// The memory of an object is bounded by the number of its values, not only by its size.
+#[test]
+fn memory_is_bounded_before_an_object_is_deserialized() {
+    let memory = |body: &[u8]| schema().decoded_memory(body).object_bytes;
+    let empty_rules = bytes(2, bytes(1, "")).repeat(10_000);
+    let role = body("rbac.authorization.k8s.io/v1", "Role", &[empty_rules]);
+    let text = body("v1", "ConfigMap", &[entry(2, "k", "x".repeat(40_000))]);
+    let numbers = bytes(4, vec![1; 10_000]);
+    let pod = body("v1", "Pod", &[bytes(2, bytes(14, numbers))]);
+    let raw = format!("[{}{{}}]", "{},".repeat(10_000));
+    let raw = body("apps/v1", "ControllerRevision", &[bytes(2, bytes(1, raw))]);
+    for body in [&role, &text, &pod, &raw] {
+        assert_memory_is_bounded(&schema(), body);
+    }
+    assert!(memory(&role) > 100 * role.len());
+    assert!(memory(&text) < 5 * text.len());
+    let finalizers = bytes(14, "x".repeat(40_000));
+    let finalizers = body("v1", "ConfigMap", &[bytes(1, finalizers)]);
+    assert!(memory(&finalizers) < 5 * finalizers.len());
+    assert_eq!(memory(&role[..role.len() / 2]), 0, "it is truncated");
 }

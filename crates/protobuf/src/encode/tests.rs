@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::decode::tests::assert_memory_is_bounded;
 use watchet_schema::{Node, ObjectId, Scalar};
 
 fn encoded(schema: &Arc<Schema>, object: &Value) -> Result<Bytes, EncodeError> {
@@ -22,6 +23,7 @@ fn round_trip(schema: &Arc<Schema>, object: &Value) -> Value {
     let value: Value = serde_json::from_slice(&json).unwrap();
     let deserialized = Value::deserialize(schema.deserializer(&body).unwrap());
     assert_eq!(deserialized.unwrap(), value);
+    assert_memory_is_bounded(schema, &body);
     value
 }
 

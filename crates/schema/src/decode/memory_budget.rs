@@ -160,6 +160,14 @@ pub fn memory_of(value: &serde_json::Value) -> usize {
     }
 }
 
+/// Returns an upper bound of the memory in bytes that `values` values take, of which `maps` are maps. Their names and texts
+/// have `text_bytes` bytes in total.
+pub fn memory_of_values(values: usize, maps: usize, text_bytes: usize) -> usize {
+    values * (MEMBER_BYTES + NAME_BYTES + LIST_BYTES + ITEM_BYTES + TEXT_BYTES)
+        + maps * (MAP_BYTES + MEMBER_BYTES)
+        + text_bytes
+}
+
 /// Returns an upper bound of the memory in bytes that a JSON text takes once it is decoded, without decoding it. Reads
 /// each byte once.
 pub fn memory_of_json(text: &[u8]) -> usize {

@@ -16,6 +16,7 @@ use serde_json::{Map, Number, Value};
 
 pub use self::memory_budget::{
     MemoryBudget, MemoryExceeded, OBJECT_BYTES_MAX, PATCH_BYTES_MAX, memory_of, memory_of_json,
+    memory_of_values,
 };
 use self::type_error::{describe, go_type, problem};
 use super::quantity::Quantity;
