@@ -7,7 +7,7 @@ use serde_json::Value;
 use watchet_api::EncodingCache;
 use watchet_protobuf::{Encoder, Messages, Schema};
 use watchet_registry::Patch;
-use watchet_schema::{KindType, Types};
+use watchet_schema::{KindType, MemoryBudget, Types, decode_untyped};
 
 use crate::request::accept::{ResponseKind, negotiate, status_media};
 use crate::request::body;
@@ -48,6 +48,18 @@ impl Protobuf {
         let reader = self.0.deserializer(body);
         let value = reader.and_then(Value::deserialize);
         value.map_err(|error| error.to_string())
+    }
+
+    /// Deserializes an object within the memory that is computed before.
+    ///
+    /// # Panics
+    /// Panics if the object takes more.
+    pub fn assert_memory_is_bounded(&self, body: &[u8]) {
+        let budget = MemoryBudget::new(self.0.decoded_memory(body).object_bytes);
+        if let Ok(reader) = self.0.deserializer(body) {
+            drop(decode_untyped(reader, &budget));
+            assert_eq!(budget.check(), Ok(()));
+        }
     }
 
     /// Encodes the object `json` in an envelope; `None` if its kind has no protobuf encoding.

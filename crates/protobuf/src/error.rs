@@ -42,7 +42,7 @@ pub enum InvalidProtobuf {
     /// number or text that no value can represent.
     #[error("the JSON in it cannot be read: {0}")]
     Json(String),
-    /// The type that the object is deserialized to refuses it, for instance because it takes too much memory.
+    /// What the object is deserialized to refuses it, for instance because it takes too much memory.
     #[error("{0}")]
     Refused(String),
     /// The object is too long as JSON.

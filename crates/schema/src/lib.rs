@@ -40,8 +40,8 @@ mod tests;
 
 pub use decode::{Decoded, KindType, decode_untyped};
 pub use decode::{
-    MemoryBudget, MemoryExceeded, OBJECT_BYTES_MAX, PATCH_BYTES_MAX, memory_of, memory_of_json,
-    memory_of_values,
+    MemoryBudget, MemoryExceeded, OBJECT_BYTES_MAX, PATCH_BYTES_MAX, ValueCounts, memory_of,
+    memory_of_json,
 };
 pub use quantity::Quantity;
 pub use types::{Field, Node, ObjectId};

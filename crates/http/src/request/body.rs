@@ -37,7 +37,7 @@ pub(crate) fn object(
         "application/vnd.kubernetes.protobuf" => {
             let memory = MemoryBudget::new(OBJECT_BYTES_MAX);
             let reader = protobuf.deserializer(body);
-            // The kind is checked too: a message has looser types, for instance any text as a quantity.
+            // The values are also checked against the kind: in protobuf a quantity can be any text.
             let decoded = reader.and_then(|reader| decode(kind, reader, &memory));
             decoded.map_err(|error| invalid("protobuf", &memory, error))
         }
@@ -192,7 +192,8 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Returns the encoding of a body of this media type. Bodies of unknown types are not decoded.
+    /// Returns the encoding of a body of this media type. Unknown types count as YAML; their bodies are refused without being
+    /// decoded.
     pub(crate) fn of(content_type: Option<&str>) -> Self {
         match media_type(content_type).as_str() {
             "application/vnd.kubernetes.protobuf" => Self::Protobuf,
@@ -204,11 +205,13 @@ impl Encoding {
 
 /// Returns an upper bound of the memory in bytes that `body` takes when it is decoded.
 pub(crate) fn memory_bound(encoding: Encoding, protobuf: &Schema, body: &[u8]) -> usize {
-    /// The memory that a byte of YAML can take: `{},` is a map in a list.
+    /// The most memory that a byte of YAML can take: two bytes are a map with one member in the list `[: ,: ,: ]`.
     const YAML_MEMORY_PER_BYTE: usize = 360;
     let (object_bytes, working_bytes) = match encoding {
         Encoding::Json => (memory_of_json(body), 0),
-        // An alias repeats any number of values.
+        // As most clients send it.
+        Encoding::Yaml if is_json_document(body) => (memory_of_json(body), 0),
+        // An alias can repeat any number of values.
         Encoding::Yaml if body.contains(&b'&') && body.contains(&b'*') => (OBJECT_BYTES_MAX, 0),
         Encoding::Yaml => (body.len() * YAML_MEMORY_PER_BYTE, 0),
         Encoding::Protobuf => {
@@ -217,6 +220,12 @@ pub(crate) fn memory_bound(encoding: Encoding, protobuf: &Schema, body: &[u8]) -
         }
     };
     object_bytes.min(OBJECT_BYTES_MAX) + working_bytes + body.len()
+}
+
+/// Returns true if a body of YAML is one document of JSON, which has no aliases.
+fn is_json_document(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"{")
+        && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
 }
 
 /// Parses a JSON patch; the registry limits its length.
@@ -299,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Bodies of over a megabyte by this bound run on other threads, so the objects of usual clients must be below it.
+    /// Bodies with a bound of 1 MiB or more are processed by other threads, so that of ordinary objects must be less.
     #[test]
     fn memory_is_bounded_by_encoding() {
         let bound = |encoding, body: &[u8]| memory_bound(encoding, &protobuf(), body);
@@ -313,6 +322,8 @@ mod tests {
         assert!(body.len() > 5_000);
         assert!(bound(Encoding::Json, json.as_bytes()) < 100_000);
         assert!(bound(Encoding::Protobuf, &body) < 100_000);
+        let script = br#"{"kind": "CronJob", "schedule": "*/5 * * * *", "command": "a && b"}"#;
+        assert_eq!(bound(Encoding::Yaml, script), bound(Encoding::Json, script));
         let yaml = b"a: &a [{}, {}]\nb: *a\n";
         assert_eq!(bound(Encoding::Yaml, yaml), OBJECT_BYTES_MAX + yaml.len());
         assert!(bound(Encoding::Yaml, b"a: [{}, {}]\n") < 10_000);

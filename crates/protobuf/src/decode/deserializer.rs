@@ -11,7 +11,8 @@ use super::members::{Content, Entries, Items, Members, Root, Walk};
 use super::scalars::{RawJson, ScalarValue, invalid};
 use crate::error::InvalidProtobuf;
 
-/// The maximum depth of lists and maps, as of serde_json. It protects the stack.
+/// The maximum nesting of lists and maps, as in serde_json. It protects the stack. Raw JSON has the same limit of its own, so a
+/// value can be nested up to 254 levels; the registry refuses more than 127.
 const LEVELS_MAX: usize = 127;
 
 impl serde::de::Error for InvalidProtobuf {
@@ -20,7 +21,7 @@ impl serde::de::Error for InvalidProtobuf {
     }
 }
 
-/// Deserializes an object: calls the visitor as the deserializer of its JSON would. The first members are apiVersion and kind.
+/// Deserializes an object: calls the methods of the visitor that serde_json calls for its JSON. The first members are apiVersion and kind.
 #[derive(Debug)]
 pub struct Deserializer<'t, 'b>(pub(super) Root<'t, 'b>);
 

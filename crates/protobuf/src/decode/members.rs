@@ -1,5 +1,6 @@
 //! Walks the messages of an object member by member, as its JSON has them: in the order of the table, with the members of
-//! inline messages in the outer object, and without those that Go omits. Shared by the writer of JSON and the deserializer.
+//! inline messages in the outer object, and without those that Go's encoder omits. Shared by the writer of JSON and the
+//! deserializer.
 
 use watchet_schema::{Field, Node, ObjectId, Scalar, Types};
 
@@ -8,7 +9,7 @@ use crate::error::InvalidProtobuf;
 use crate::schema::DEPTH_MAX;
 use crate::wire::{Reader, WireValue};
 
-/// The members of which a union has one, in the order in which they are looked for.
+/// The members of unions. The first one in this order that is set is used.
 const UNION_MEMBERS: [&str; 4] = ["schema", "jSONSchemas", "property", "allows"];
 
 /// An object of a known kind.
@@ -56,7 +57,7 @@ impl Place<'_> {
     }
 }
 
-/// The types, and the fields of the messages that are open.
+/// The state of the walk: the types, and the fields of the open messages.
 pub(super) struct Walk<'t, 'b> {
     types: &'t Types,
     /// Each field as its position in the table of its message, and its value. The fields of an inner message follow those
@@ -94,7 +95,7 @@ pub(super) struct Items<'t, 'b> {
     packed: Reader<'b>,
 }
 
-/// The unread entries of a map, sorted by key as in Go's JSON. Of equal keys there is the last one.
+/// The unread entries of a map, sorted by key as in Go's JSON. Of several entries with the same key there is the last one.
 pub(super) struct Entries<'t, 'b> {
     place: Place<'t>,
     value: Node,
@@ -191,7 +192,7 @@ impl<'t, 'b> Walk<'t, 'b> {
             let entry = entry.ok_or_else(|| place.wrong_wire_type(self.types))?;
             entries.push(map_entry(place.field, entry)?);
         }
-        // Stable: of equal keys the last one remains first, and is kept.
+        // The entries are in reverse order and the sort is stable, so of equal keys the last one comes first and is kept.
         entries.sort_by_key(|(key, _)| *key);
         entries.dedup_by_key(|(key, _)| *key);
         Ok(Content::Map(Entries {
@@ -347,7 +348,7 @@ impl<'t, 'b> Entries<'t, 'b> {
     }
 }
 
-/// Reads a map entry: a message of a key and a value. An absent value is the type's zero value.
+/// Reads a map entry: a message of a key and a value. An absent value is read as an empty one.
 fn map_entry<'b>(
     field: &Field,
     entry: &'b [u8],

@@ -1,21 +1,27 @@
-//! Bounds the memory that an object takes before it is deserialized. Messages of two bytes become maps of 700 bytes, but those of
-//! most objects are longer: the fields are counted, in a tenth of the time of deserializing them.
+//! Bounds the memory that an object takes before it is deserialized. A message of two bytes can become a map of 700 bytes, but
+//! most messages are longer. So the bound is computed from the fields, which takes a tenth of the instructions of deserializing.
 
-use watchet_schema::{Node, ObjectId, Scalar, Types, memory_of_json, memory_of_values};
+use watchet_schema::{Node, ObjectId, Scalar, Types, ValueCounts, memory_of_json};
 
 use super::members::Root;
 use crate::schema::DEPTH_MAX;
 use crate::wire::{Reader, WireValue};
 
-/// The memory of a field while its message is read: its occurrence, in a list that grows by doubling, and its map entry.
-const FIELD_BYTES: usize = 2 * 32 + 40;
+/// The memory of a field while its message is open: 32 bytes in the list of fields, of which up to half is spare capacity.
+const FIELD_BYTES: usize = 2 * 32;
+
+/// The memory of a map entry while its map is open, with that of sorting the entries.
+const ENTRY_BYTES: usize = 2 * 40;
+
+/// The maximum number of characters of a time.
+const TIME_BYTES: usize = 30;
 
 /// An upper bound of the memory that deserializing an object takes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DecodedMemory {
     /// The memory of the object in bytes, as a [`MemoryBudget`](watchet_schema::MemoryBudget) counts it.
     pub object_bytes: usize,
-    /// The memory in bytes that is only needed while it is read.
+    /// The memory in bytes that is only needed while the object is deserialized.
     pub working_bytes: usize,
 }
 
@@ -23,36 +29,32 @@ pub struct DecodedMemory {
 pub(super) fn bound(root: &Root<'_, '_>) -> DecodedMemory {
     let mut count = Count {
         types: root.types,
-        // The object, its apiVersion and its kind.
-        values: 3,
-        maps: 1,
-        text_bytes: 0,
+        values: ValueCounts::default(),
         raw_bytes: 0,
+        working_bytes: 0,
     };
+    count.values.maps += 1;
     for (name, text) in root.type_meta {
-        count.text_bytes += name.len() + text.len();
+        count.member(name);
+        count.text(text.len());
     }
     count.message(root.object.id, root.object.bytes, root.object.depth);
-    // Bytes are a third longer in base64, and a time of ten bytes has 27 characters.
-    let text_bytes = count.text_bytes + 3 * root.object.bytes.len();
     DecodedMemory {
-        object_bytes: memory_of_values(count.values, count.maps, text_bytes) + count.raw_bytes,
-        working_bytes: count.values * FIELD_BYTES,
+        object_bytes: count.values.memory() + count.raw_bytes,
+        working_bytes: count.working_bytes,
     }
 }
 
 struct Count<'t> {
     types: &'t Types,
-    values: usize,
-    maps: usize,
-    /// The bytes of the names.
-    text_bytes: usize,
-    /// The memory of raw JSON.
+    values: ValueCounts,
+    /// The memory of the values in raw JSON.
     raw_bytes: usize,
+    working_bytes: usize,
 }
 
 impl Count<'_> {
-    /// Counts the known fields of a message, up to the first that is not valid.
+    /// Counts the known fields of a message, up to the first malformed one, where deserializing fails too.
     fn message(&mut self, id: ObjectId, bytes: &[u8], depth: usize) {
         if depth > DEPTH_MAX {
             return;
@@ -60,57 +62,130 @@ impl Count<'_> {
         let table = self.types.object_fields(id);
         let mut reader = Reader(bytes);
         let mut previous = 0;
-        let mut map = None;
+        let mut is_first = true;
         while let Ok(Some((number, wire))) = reader.field() {
             let (before, after) = table.split_at(previous);
             let mut candidates = after.iter().chain(before);
             if let Some(distance) = candidates.position(|field| field.number() == Some(number)) {
+                // Occurrences of a list or map that are not adjacent count as several.
+                is_first |= distance != 0;
                 previous = (previous + distance) % table.len();
                 let field = &table[previous];
-                self.text_bytes += field.name().len();
-                let node = self.types.node(field.node());
-                // The entries of one map.
-                if matches!(node, Node::Map { .. }) && map.replace(previous) != Some(previous) {
-                    self.maps += 1;
+                self.working_bytes += FIELD_BYTES;
+                self.occurrence(
+                    field.name(),
+                    self.types.node(field.node()),
+                    wire,
+                    is_first,
+                    depth,
+                );
+                is_first = false;
+            }
+        }
+    }
+
+    /// Counts an occurrence of a field.
+    fn occurrence(
+        &mut self,
+        name: &str,
+        node: Node,
+        wire: WireValue<'_>,
+        is_first: bool,
+        depth: usize,
+    ) {
+        match node {
+            Node::List {
+                item,
+                wrapped: false,
+                ..
+            } => {
+                if is_first {
+                    self.member(name);
+                    self.values.lists += 1;
                 }
+                match (self.types.node(item), wire) {
+                    // Packed numbers, of one byte at least.
+                    (Node::Scalar(Scalar::Int32 | Scalar::Int64), WireValue::Bytes(packed)) => {
+                        self.values.items += packed.len();
+                    }
+                    (item, wire) => {
+                        self.values.items += 1;
+                        self.value(item, wire, depth);
+                    }
+                }
+            }
+            Node::Map { value, .. } => {
+                if is_first {
+                    self.member(name);
+                    self.values.maps += 1;
+                }
+                self.entry(
+                    self.types.node(value),
+                    wire.bytes().unwrap_or_default(),
+                    depth,
+                );
+            }
+            node => {
+                self.member(name);
                 self.value(node, wire, depth);
             }
         }
     }
 
-    /// Counts one occurrence of a field.
+    /// Counts a map entry. Of several values the last one is deserialized.
+    fn entry(&mut self, node: Node, entry: &[u8], depth: usize) {
+        self.working_bytes += ENTRY_BYTES;
+        self.values.members += 1;
+        self.text(entry.len());
+        let mut value = WireValue::Bytes(&[]);
+        let mut reader = Reader(entry);
+        while let Ok(Some((number, part))) = reader.field() {
+            if number == 2 {
+                value = part;
+            }
+        }
+        self.value(node, value, depth);
+    }
+
     fn value(&mut self, node: Node, wire: WireValue<'_>, depth: usize) {
-        match (node, wire) {
-            (Node::Map { value, .. }, WireValue::Bytes(entry)) => match Reader(entry).find(2) {
-                Ok(Some(wire)) => self.value(self.types.node(value), wire, depth),
-                _ => self.values += 1,
-            },
-            (Node::List { item, wrapped, .. }, wire) if !wrapped => {
-                match (self.types.node(item), wire) {
-                    // Packed numbers, of one byte at least.
-                    (Node::Scalar(Scalar::Int32 | Scalar::Int64), WireValue::Bytes(packed)) => {
-                        self.values += packed.len().max(1);
-                    }
-                    (item, wire) => self.value(item, wire, depth),
-                }
-            }
-            (Node::List { .. }, WireValue::Bytes(texts)) => {
-                self.values += 1;
-                let mut reader = Reader(texts);
-                while let Ok(Some(_)) = reader.field() {
-                    self.values += 1;
-                }
-            }
-            (Node::Object { object: id, .. } | Node::Union(id), WireValue::Bytes(bytes)) => {
-                self.values += 1;
-                self.maps += 1;
+        // Numbers and booleans take no more memory than their place.
+        let WireValue::Bytes(bytes) = wire else {
+            return;
+        };
+        match node {
+            Node::Object { object: id, .. } | Node::Union(id) => {
+                self.values.maps += 1;
                 self.message(id, bytes, depth + 1);
             }
-            (Node::Raw, WireValue::Bytes(bytes)) => {
-                self.values += 1;
-                self.raw_bytes += memory_of_json(bytes);
+            Node::List { .. } => {
+                self.values.lists += 1;
+                let mut reader = Reader(bytes);
+                while let Ok(Some((_, text))) = reader.field() {
+                    self.values.items += 1;
+                    self.text(text.bytes().unwrap_or_default().len());
+                }
             }
-            _ => self.values += 1,
+            Node::Raw => {
+                if let Ok(Some(WireValue::Bytes(json))) = Reader(bytes).find(1) {
+                    self.raw_bytes += memory_of_json(json);
+                }
+            }
+            Node::Scalar(Scalar::Bytes) => self.text(4 * bytes.len().div_ceil(3)),
+            Node::Scalar(Scalar::Time | Scalar::MicroTime) => self.text(TIME_BYTES),
+            // A quantity without a text is "0".
+            Node::Scalar(_) => self.text(bytes.len() + 1),
+            Node::Map { .. } | Node::Any => {}
         }
+    }
+
+    /// Counts a member and its name.
+    fn member(&mut self, name: &str) {
+        self.values.members += 1;
+        self.text(name.len());
+    }
+
+    fn text(&mut self, length: usize) {
+        self.values.texts += 1;
+        self.values.text_bytes += length;
     }
 }

@@ -21,7 +21,7 @@ impl Messages {
     /// Returns the object in `body` as JSON, with its apiVersion and kind.
     ///
     /// # Errors
-    /// The body is not valid, or the JSON is longer than about `json_bytes_max`: short fields have long names.
+    /// The body is not valid, or the JSON is longer than about `json_bytes_max`: a field of two bytes can have a long name.
     pub fn to_json(&self, body: &[u8], json_bytes_max: usize) -> Result<Vec<u8>, InvalidProtobuf> {
         json::write(&self.root(body)?, json_bytes_max)
     }
@@ -37,8 +37,8 @@ impl Messages {
         self.root(body).map(Deserializer)
     }
 
-    /// Returns an upper bound of the memory that deserializing the object in `body` takes, without deserializing it; zero for a
-    /// body that is not valid.
+    /// Returns an upper bound of the memory that deserializing the object in `body` takes, without deserializing it; zero if the
+    /// envelope is not valid or the kind is unknown.
     pub fn decoded_memory(&self, body: &[u8]) -> DecodedMemory {
         let memory = self.root(body).map(|root| memory::bound(&root));
         memory.unwrap_or_default()

@@ -26,7 +26,7 @@ pub(super) enum ScalarValue<'t, 'b> {
     Raw(RawJson<'t, 'b>),
 }
 
-/// JSON in a message, unchecked.
+/// JSON in a message, not yet parsed.
 #[derive(Clone, Copy)]
 pub(super) struct RawJson<'t, 'b> {
     /// The name of the member.

@@ -411,3 +411,33 @@ fn memory_is_bounded_before_an_object_is_deserialized() {
     assert!(memory(&finalizers) < 5 * finalizers.len());
     assert_eq!(memory(&role[..role.len() / 2]), 0, "it is truncated");
 }
+
+/// What is counted is what is deserialized: the last value of a map entry, and the JSON in a message without the tags around
+/// it, of which a length can be a quotation mark.
+#[test]
+fn counted_values_are_those_that_are_deserialized() {
+    let empty_schemas = bytes(25, "").repeat(10_000);
+    let property = [bytes(1, "p"), bytes(2, ""), bytes(2, empty_schemas)].concat();
+    let version = bytes(4, bytes(1, bytes(29, property)));
+    let group = "apiextensions.k8s.io/v1";
+    let crd = body(
+        group,
+        "CustomResourceDefinition",
+        &[bytes(2, bytes(7, version))],
+    );
+    let maps = format!("[{}{{}}]", "{},".repeat(10_000));
+    let unknown_field = [bytes(4, ""), bytes(1, &maps)].concat();
+    let unknown_field = body("apps/v1", "ControllerRevision", &[bytes(2, unknown_field)]);
+    let text = "x".repeat(0x22 * 128 - 2);
+    let length = body(
+        "apps/v1",
+        "ControllerRevision",
+        &[bytes(2, bytes(1, format!("{text:?}")))],
+    );
+    for body in [&crd, &unknown_field, &length] {
+        assert_memory_is_bounded(&schema(), body);
+        assert!(schema().decoded_memory(body).object_bytes > body.len());
+    }
+    let counted = schema().decoded_memory(&crd).working_bytes;
+    assert!(counted > 10_000 * 64, "{counted}");
+}

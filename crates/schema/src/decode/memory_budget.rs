@@ -160,40 +160,58 @@ pub fn memory_of(value: &serde_json::Value) -> usize {
     }
 }
 
-/// Returns an upper bound of the memory in bytes that `values` values take, of which `maps` are maps. Their names and texts
-/// have `text_bytes` bytes in total.
-pub fn memory_of_values(values: usize, maps: usize, text_bytes: usize) -> usize {
-    values * (MEMBER_BYTES + NAME_BYTES + LIST_BYTES + ITEM_BYTES + TEXT_BYTES)
-        + maps * (MAP_BYTES + MEMBER_BYTES)
-        + text_bytes
+/// The values of an object, counted before it is decoded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ValueCounts {
+    /// Objects and maps.
+    pub maps: usize,
+    /// The members of all maps.
+    pub members: usize,
+    /// Lists.
+    pub lists: usize,
+    /// The items of all lists.
+    pub items: usize,
+    /// Names of members, and texts.
+    pub texts: usize,
+    /// The bytes of all names and texts.
+    pub text_bytes: usize,
+}
+
+impl ValueCounts {
+    /// Returns an upper bound of the memory in bytes that the values take.
+    pub fn memory(self) -> usize {
+        self.maps * (MAP_BYTES + MEMBER_BYTES)
+            + self.members * MEMBER_BYTES
+            + self.lists * (LIST_BYTES + ITEM_BYTES)
+            + self.items * ITEM_BYTES
+            + self.texts * TEXT_BYTES
+            + self.text_bytes
+    }
 }
 
 /// Returns an upper bound of the memory in bytes that a JSON text takes once it is decoded, without decoding it. Reads
 /// each byte once.
 pub fn memory_of_json(text: &[u8]) -> usize {
-    let (mut maps, mut members, mut lists) = (0_usize, 0_usize, 0_usize);
-    let (mut items, mut texts) = (0_usize, 0_usize);
+    let mut counts = ValueCounts {
+        text_bytes: text.len(),
+        ..ValueCounts::default()
+    };
     let mut bytes = text;
     while let Some((byte, rest)) = bytes.split_first() {
         bytes = rest;
         match byte {
-            b'{' => maps += 1,
-            b':' => members += 1,
-            b'[' => lists += 1,
-            b',' => items += 1,
+            b'{' => counts.maps += 1,
+            b':' => counts.members += 1,
+            b'[' => counts.lists += 1,
+            b',' => counts.items += 1,
             b'"' => {
-                texts += 1;
+                counts.texts += 1;
                 bytes = skip_string(bytes);
             }
             _ => {}
         }
     }
-    text.len()
-        + maps * (MAP_BYTES + MEMBER_BYTES)
-        + members * MEMBER_BYTES
-        + lists * (LIST_BYTES + ITEM_BYTES)
-        + items * ITEM_BYTES
-        + texts * TEXT_BYTES
+    counts.memory()
 }
 
 /// The number of bytes of a string after which memchr is faster than a loop over the bytes. Most strings are shorter, and so is the

@@ -3,6 +3,7 @@
 //! caller decides how to handle the errors.
 
 mod memory_budget;
+mod path;
 mod restore;
 mod type_error;
 
@@ -15,15 +16,20 @@ use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 pub use self::memory_budget::{
-    MemoryBudget, MemoryExceeded, OBJECT_BYTES_MAX, PATCH_BYTES_MAX, memory_of, memory_of_json,
-    memory_of_values,
+    MemoryBudget, MemoryExceeded, OBJECT_BYTES_MAX, PATCH_BYTES_MAX, ValueCounts, memory_of,
+    memory_of_json,
 };
+use self::path::{Path, Step};
 use self::type_error::{describe, go_type, problem};
 use super::quantity::Quantity;
 use super::types::{NodeId, Scalar, Shape, TypeRef, Types};
 
 /// Maximum number of reported strict decoding errors (upstream's limit).
 const MISTAKES_MAX: usize = 100;
+
+/// Maximum number of strict decoding errors that are compared with the reported ones: a duplicate field can occur hundreds of
+/// thousands of times.
+const MISTAKES_COMPARED_MAX: usize = 2_000;
 
 /// The type of a kind's objects. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -144,6 +150,7 @@ fn read<'de, D: Deserializer<'de>>(
     let Errors {
         mistakes,
         type_error,
+        ..
     } = errors.into_inner();
     Ok(Decoded {
         value,
@@ -156,38 +163,9 @@ fn read<'de, D: Deserializer<'de>>(
 #[derive(Default)]
 struct Errors {
     mistakes: Vec<String>,
+    /// The number of mistakes found, of which those that are reported already are not in `mistakes`.
+    compared: usize,
     type_error: Option<String>,
-}
-
-/// The path to a value, formatted only for errors.
-#[derive(Clone, Copy)]
-struct Path<'p> {
-    before: Option<&'p Path<'p>>,
-    step: Step<'p>,
-}
-
-#[derive(Clone, Copy)]
-enum Step<'p> {
-    /// A field of an object type.
-    Field(&'p str),
-    /// A key of a map, or an unknown field.
-    Key(&'p str),
-    Item(usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(before) = self.before {
-            before.fmt(f)?;
-        }
-        match self.step {
-            Step::Field(name) | Step::Key(name) => {
-                let dot = if self.before.is_some() { "." } else { "" };
-                write!(f, "{dot}{name}")
-            }
-            Step::Item(index) => write!(f, "[{index}]"),
-        }
-    }
 }
 
 /// Decodes one value.
@@ -209,14 +187,18 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn mistake(&self, what: &str, step: Step<'_>) {
+        let errors = &mut *self.errors.borrow_mut();
+        errors.compared += 1;
+        if errors.mistakes.len() == MISTAKES_MAX || errors.compared > MISTAKES_COMPARED_MAX {
+            return;
+        }
         let path = Path {
             before: self.path,
             step,
         };
-        let text = format!("{what} field {:?}", path.to_string());
-        let mistakes = &mut self.errors.borrow_mut().mistakes;
-        if mistakes.len() < MISTAKES_MAX && !mistakes.contains(&text) {
-            mistakes.push(text);
+        let text = format!("{what} field {:?}", path.shortened());
+        if !errors.mistakes.contains(&text) {
+            errors.mistakes.push(text);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::path::PATH_BYTES_MAX;
 use super::*;
 use crate::quantity::QUANTITY_FORM;
 
@@ -167,6 +168,31 @@ fn a_null_in_a_map_or_list_of_scalars_is_its_zero_value() {
     let kind = builtin("v1", "ResourceQuota");
     let decoded = kind.conform(&json!({"spec": {"hard": {"pods": null}}}));
     assert_eq!(decoded.value, json!({"spec": {"hard": {"pods": "0"}}}));
+}
+
+/// A path of megabytes was formatted for each of hundreds of thousands of duplicates, which took minutes, and retained for a
+/// hundred.
+#[test]
+fn mistakes_have_a_bounded_cost() {
+    let key = "k".repeat(1_000_000);
+    let twice = r#""a":1,"a":1,"#.repeat(100_000);
+    let body = format!(r#"{{"{key}":{{{twice}"b":1}}}}"#);
+    let decode = |body: &str| {
+        let mut reader = serde_json::Deserializer::from_str(body);
+        let decoded = decode_untyped(&mut reader, &MemoryBudget::unlimited());
+        decoded.unwrap().mistakes
+    };
+    let shortened = format!("duplicate field \"{}...\"", &key[..PATH_BYTES_MAX]);
+    assert_eq!(decode(&body), [shortened]);
+    let distinct: String = (0..3_000)
+        .map(|n| format!(r#""a{n}":1,"a{n}":1,"#))
+        .collect();
+    let mistakes = decode(&format!(r#"{{{distinct}"b":1}}"#));
+    assert_eq!(mistakes.len(), MISTAKES_MAX);
+    assert_eq!(mistakes[0], r#"duplicate field "a0""#);
+    // Beyond what is compared nothing is reported, which needs thousands of repetitions of others.
+    let late = format!(r#"{{{twice}"b":1,"b":2}}"#);
+    assert_eq!(decode(&late), [r#"duplicate field "a""#]);
 }
 
 /// The type of a custom resource determines its members, but not their values.

@@ -18,6 +18,7 @@ pub(super) fn protobuf(input: &[u8]) {
         Ok(object) => {
             let deserialized = protobuf.deserialize(input);
             assert_eq!(deserialized.as_ref(), Ok(&object), "as its JSON");
+            protobuf.assert_memory_is_bounded(input);
             object
         }
         Err(_) => match serde_json::from_slice(input) {
