@@ -133,6 +133,8 @@ async fn a_cpu_profile_has_the_functions_of_the_server() {
 
 #[tokio::test]
 async fn a_heap_profile_has_the_allocations_during_the_recording() {
+    /// Bytes that the first recording must contain, and later ones must not.
+    const RETAINED: i64 = 2_000_000;
     let server = Server::start(&[]).await;
     let mut wire = Wire::plain(server.insecure(), Protocol::Http1).await;
     let mut writer = Wire::plain(server.insecure(), Protocol::Http1).await;
@@ -155,12 +157,19 @@ async fn a_heap_profile_has_the_allocations_during_the_recording() {
     let is_known = |name: &&str| name.contains("watchet_");
     assert!(functions.iter().any(is_known), "{functions:?}");
     // The watch cache retains the objects, 15 MB in total. A slow machine creates fewer of them during the recording.
-    assert!(profile.sum(1) > 2_000_000, "{}", profile.sum(1));
+    assert!(profile.sum(1) > RETAINED, "{}", profile.sum(1));
 
-    // The next recording contains no samples of this one.
-    let response = wire.get(&format!("{HEAP}?seconds=1")).await;
-    let profile = Profile::decode_response(&response);
-    assert!(profile.sum(1) < 10_000_000, "{}", profile.sum(1));
+    // Later recordings contain no samples of this one, whose objects are still in memory. The last create, a checkpoint of the
+    // store or a check of the cache can take as much for a while.
+    let begun = Instant::now();
+    loop {
+        let response = wire.get(&format!("{HEAP}?seconds=1")).await;
+        let sum = Profile::decode_response(&response).sum(1);
+        if sum < RETAINED {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{sum}");
+    }
 }
 
 #[tokio::test]
