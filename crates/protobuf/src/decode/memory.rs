@@ -1,5 +1,5 @@
 //! Bounds the memory that an object takes before it is deserialized. A message of two bytes can become a map of 700 bytes, but
-//! most messages are longer. So the bound is computed from the fields, which takes a tenth of the instructions of deserializing.
+//! most messages are longer. So the bound is computed from the fields. That takes 15 % of the instructions of deserializing a pod.
 
 use watchet_schema::{Node, ObjectId, Scalar, Types, ValueCounts, memory_of_json};
 
