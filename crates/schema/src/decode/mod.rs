@@ -163,7 +163,7 @@ fn read<'de, D: Deserializer<'de>>(
 #[derive(Default)]
 struct Errors {
     mistakes: Vec<String>,
-    /// The number of mistakes found, of which those that are reported already are not in `mistakes`.
+    /// The number of mistakes found, with repetitions.
     compared: usize,
     type_error: Option<String>,
 }
