@@ -31,13 +31,12 @@ impl<'de> serde::Deserializer<'de> for Deserializer<'_, 'de> {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidProtobuf> {
         let mut walk = Walk::new(self.0.types);
         let members = walk.members(self.0.object)?;
-        visitor.visit_map(MembersAccess {
+        visitor.visit_map(UnreadAccess {
             state: State {
                 walk: &mut walk,
                 levels: 1,
             },
-            type_meta: self.0.type_meta.iter(),
-            members,
+            unread: Unread::Members(self.0.type_meta.iter(), members),
             next: None,
         })
     }
@@ -106,10 +105,9 @@ impl<'de> serde::Deserializer<'de> for ContentDeserializer<'_, '_, 'de> {
             Content::Object(object) => {
                 let state = self.state.enter()?;
                 let members = state.walk.members(object)?;
-                visitor.visit_map(MembersAccess {
+                visitor.visit_map(UnreadAccess {
                     state,
-                    type_meta: [].iter(),
-                    members,
+                    unread: Unread::Members([].iter(), members),
                     next: None,
                 })
             }
@@ -119,9 +117,9 @@ impl<'de> serde::Deserializer<'de> for ContentDeserializer<'_, '_, 'de> {
             }
             Content::Map(entries) => {
                 let state = self.state.enter()?;
-                visitor.visit_map(EntriesAccess {
+                visitor.visit_map(UnreadAccess {
                     state,
-                    entries,
+                    unread: Unread::Entries(entries),
                     next: None,
                 })
             }
@@ -176,63 +174,54 @@ fn scalar<'b, V: Visitor<'b>>(
     }
 }
 
-struct MembersAccess<'w, 't, 'b> {
+/// The unread members of an object, or the unread entries of a map.
+enum Unread<'w, 't, 'b> {
+    /// The members, after the names and values of apiVersion and kind, which only the whole object has.
+    Members(std::slice::Iter<'w, (&'static str, &'b str)>, Members<'t>),
+    Entries(Entries<'t, 'b>),
+}
+
+impl<'t, 'b> Unread<'_, 't, 'b> {
+    /// Returns the next name or key, and its value.
+    fn next<'n>(
+        &mut self,
+        walk: &mut Walk<'t, 'b>,
+    ) -> Result<Option<(&'n str, Content<'t, 'b>)>, InvalidProtobuf>
+    where
+        't: 'n,
+        'b: 'n,
+    {
+        match self {
+            Self::Members(type_meta, members) => match type_meta.next() {
+                Some((name, text)) => {
+                    let text = ScalarValue::Text(Cow::Borrowed(*text));
+                    Ok(Some((*name, Content::Scalar(text))))
+                }
+                None => {
+                    let member = members.next(walk)?;
+                    Ok(member.map(|(field, content)| (field.name(), content)))
+                }
+            },
+            Self::Entries(entries) => entries.next(walk),
+        }
+    }
+}
+
+struct UnreadAccess<'w, 't, 'b> {
     state: State<'w, 't, 'b>,
-    /// The unread names and values that precede the members: apiVersion and kind, of the whole object only.
-    type_meta: std::slice::Iter<'w, (&'static str, &'b str)>,
-    members: Members<'t>,
-    /// The value whose name is read.
+    unread: Unread<'w, 't, 'b>,
+    /// The value whose name or key is read.
     next: Option<Content<'t, 'b>>,
 }
 
-impl<'de> MapAccess<'de> for MembersAccess<'_, '_, 'de> {
+impl<'de> MapAccess<'de> for UnreadAccess<'_, '_, 'de> {
     type Error = InvalidProtobuf;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, InvalidProtobuf> {
-        let name = match self.type_meta.next() {
-            Some((name, text)) => {
-                let text = ScalarValue::Text(Cow::Borrowed(*text));
-                self.next = Some(Content::Scalar(text));
-                *name
-            }
-            None => {
-                let Some((field, content)) = self.members.next(self.state.walk)? else {
-                    return Ok(None);
-                };
-                self.next = Some(content);
-                field.name()
-            }
-        };
-        seed.deserialize(StrDeserializer::new(name)).map(Some)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<S::Value, InvalidProtobuf> {
-        let content = self.next.take().ok_or_else(no_key)?;
-        seed.deserialize(self.state.value(content))
-    }
-}
-
-struct EntriesAccess<'w, 't, 'b> {
-    state: State<'w, 't, 'b>,
-    entries: Entries<'t, 'b>,
-    /// The value whose key is read.
-    next: Option<Content<'t, 'b>>,
-}
-
-impl<'de> MapAccess<'de> for EntriesAccess<'_, '_, 'de> {
-    type Error = InvalidProtobuf;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, InvalidProtobuf> {
-        let Some((key, content)) = self.entries.next(self.state.walk)? else {
+        let Some((key, content)) = self.unread.next(self.state.walk)? else {
             return Ok(None);
         };
         self.next = Some(content);
@@ -243,14 +232,11 @@ impl<'de> MapAccess<'de> for EntriesAccess<'_, '_, 'de> {
         &mut self,
         seed: S,
     ) -> Result<S::Value, InvalidProtobuf> {
-        let content = self.next.take().ok_or_else(no_key)?;
+        let content = self.next.take();
+        let content =
+            content.ok_or_else(|| InvalidProtobuf::custom("a value was read before its key"))?;
         seed.deserialize(self.state.value(content))
     }
-}
-
-/// The error of a visitor that asks for a value before its key.
-fn no_key() -> InvalidProtobuf {
-    InvalidProtobuf::custom("a value was asked for before its key")
 }
 
 struct ItemsAccess<'w, 't, 'b> {

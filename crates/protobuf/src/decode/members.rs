@@ -77,6 +77,28 @@ struct Message<'t> {
     depth: usize,
 }
 
+/// Finds the fields of a message in its table.
+pub(super) struct FieldSearch<'t> {
+    table: &'t [Field],
+    /// Encoders write fields in about the order of the table, so the next one is near the previous one.
+    previous: usize,
+}
+
+impl<'t> FieldSearch<'t> {
+    pub(super) fn new(table: &'t [Field]) -> Self {
+        Self { table, previous: 0 }
+    }
+
+    /// Returns the position of the field with this number.
+    pub(super) fn find(&mut self, number: u32) -> Option<usize> {
+        let (before, after) = self.table.split_at(self.previous);
+        let mut candidates = after.iter().chain(before);
+        let distance = candidates.position(|field| field.number() == Some(number))?;
+        self.previous = (self.previous + distance) % self.table.len();
+        Some(self.previous)
+    }
+}
+
 /// The unread members of an object.
 pub(super) struct Members<'t> {
     message: Message<'t>,
@@ -131,15 +153,11 @@ impl<'t, 'b> Walk<'t, 'b> {
         let table = self.types.object_fields(id);
         let begin = self.fields.len();
         let mut reader = Reader(bytes);
-        // Encoders write fields in about the order of the table, so the next one is near the previous one.
-        let mut previous = 0;
+        let mut search = FieldSearch::new(table);
         while let Some((number, wire)) = reader.field()? {
-            let (before, after) = table.split_at(previous);
-            let mut candidates = after.iter().chain(before);
             // Unknown fields are dropped, as in kube-apiserver.
-            if let Some(distance) = candidates.position(|field| field.number() == Some(number)) {
-                previous = (previous + distance) % table.len();
-                self.fields.push((previous, wire));
+            if let Some(slot) = search.find(number) {
+                self.fields.push((slot, wire));
             }
         }
         let read = &mut self.fields[begin..];

@@ -3,7 +3,7 @@
 
 use watchet_schema::{Node, ObjectId, Scalar, Types, ValueCounts, memory_of_json};
 
-use super::members::Root;
+use super::members::{FieldSearch, Root};
 use crate::schema::DEPTH_MAX;
 use crate::wire::{Reader, WireValue};
 
@@ -61,25 +61,16 @@ impl Count<'_> {
         }
         let table = self.types.object_fields(id);
         let mut reader = Reader(bytes);
-        let mut previous = 0;
-        let mut is_first = true;
+        let mut search = FieldSearch::new(table);
+        let mut previous = None;
         while let Ok(Some((number, wire))) = reader.field() {
-            let (before, after) = table.split_at(previous);
-            let mut candidates = after.iter().chain(before);
-            if let Some(distance) = candidates.position(|field| field.number() == Some(number)) {
+            if let Some(slot) = search.find(number) {
                 // Occurrences of a list or map that are not adjacent count as several.
-                is_first |= distance != 0;
-                previous = (previous + distance) % table.len();
-                let field = &table[previous];
+                let is_first = previous.replace(slot) != Some(slot);
+                let field = &table[slot];
                 self.working_bytes += FIELD_BYTES;
-                self.occurrence(
-                    field.name(),
-                    self.types.node(field.node()),
-                    wire,
-                    is_first,
-                    depth,
-                );
-                is_first = false;
+                let node = self.types.node(field.node());
+                self.occurrence(field.name(), node, wire, is_first, depth);
             }
         }
     }
