@@ -31,12 +31,12 @@ impl<'de> serde::Deserializer<'de> for Deserializer<'_, 'de> {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidProtobuf> {
         let mut walk = Walk::new(self.0.types);
         let members = walk.members(self.0.object)?;
-        visitor.visit_map(UnreadAccess {
+        visitor.visit_map(MapContentAccess {
             state: State {
                 walk: &mut walk,
                 levels: 1,
             },
-            unread: Unread::Members(self.0.type_meta.iter(), members),
+            content: MapContent::Members(self.0.type_meta.iter(), members),
             next: None,
         })
     }
@@ -105,21 +105,21 @@ impl<'de> serde::Deserializer<'de> for ContentDeserializer<'_, '_, 'de> {
             Content::Object(object) => {
                 let state = self.state.enter()?;
                 let members = state.walk.members(object)?;
-                visitor.visit_map(UnreadAccess {
+                visitor.visit_map(MapContentAccess {
                     state,
-                    unread: Unread::Members([].iter(), members),
+                    content: MapContent::Members([].iter(), members),
                     next: None,
                 })
             }
             Content::List(items) => {
                 let state = self.state.enter()?;
-                visitor.visit_seq(ItemsAccess { state, items })
+                visitor.visit_seq(ListAccess { state, items })
             }
             Content::Map(entries) => {
                 let state = self.state.enter()?;
-                visitor.visit_map(UnreadAccess {
+                visitor.visit_map(MapContentAccess {
                     state,
-                    unread: Unread::Entries(entries),
+                    content: MapContent::Entries(entries),
                     next: None,
                 })
             }
@@ -175,13 +175,13 @@ fn scalar<'b, V: Visitor<'b>>(
 }
 
 /// The unread members of an object, or the unread entries of a map.
-enum Unread<'w, 't, 'b> {
+enum MapContent<'w, 't, 'b> {
     /// The members, after the names and values of apiVersion and kind, which only the whole object has.
     Members(std::slice::Iter<'w, (&'static str, &'b str)>, Members<'t>),
     Entries(Entries<'t, 'b>),
 }
 
-impl<'t, 'b> Unread<'_, 't, 'b> {
+impl<'t, 'b> MapContent<'_, 't, 'b> {
     /// Returns the next name or key, and its value.
     fn next<'n>(
         &mut self,
@@ -207,21 +207,21 @@ impl<'t, 'b> Unread<'_, 't, 'b> {
     }
 }
 
-struct UnreadAccess<'w, 't, 'b> {
+struct MapContentAccess<'w, 't, 'b> {
     state: State<'w, 't, 'b>,
-    unread: Unread<'w, 't, 'b>,
+    content: MapContent<'w, 't, 'b>,
     /// The value whose name or key is read.
     next: Option<Content<'t, 'b>>,
 }
 
-impl<'de> MapAccess<'de> for UnreadAccess<'_, '_, 'de> {
+impl<'de> MapAccess<'de> for MapContentAccess<'_, '_, 'de> {
     type Error = InvalidProtobuf;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, InvalidProtobuf> {
-        let Some((key, content)) = self.unread.next(self.state.walk)? else {
+        let Some((key, content)) = self.content.next(self.state.walk)? else {
             return Ok(None);
         };
         self.next = Some(content);
@@ -232,19 +232,19 @@ impl<'de> MapAccess<'de> for UnreadAccess<'_, '_, 'de> {
         &mut self,
         seed: S,
     ) -> Result<S::Value, InvalidProtobuf> {
-        let content = self.next.take();
-        let content =
-            content.ok_or_else(|| InvalidProtobuf::custom("a value was read before its key"))?;
-        seed.deserialize(self.state.value(content))
+        let value = self.next.take();
+        let value =
+            value.ok_or_else(|| InvalidProtobuf::custom("a value was read before its key"))?;
+        seed.deserialize(self.state.value(value))
     }
 }
 
-struct ItemsAccess<'w, 't, 'b> {
+struct ListAccess<'w, 't, 'b> {
     state: State<'w, 't, 'b>,
     items: Items<'t, 'b>,
 }
 
-impl<'de> SeqAccess<'de> for ItemsAccess<'_, '_, 'de> {
+impl<'de> SeqAccess<'de> for ListAccess<'_, '_, 'de> {
     type Error = InvalidProtobuf;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
