@@ -63,11 +63,14 @@ def eventually(condition):
 
 
 def is_served(url):
-    """Returns true if a server accepts connections at the URL."""
+    """Returns true if a server accepts connections at the URL.
+
+    A server that ends while this connects resets the connection; later ones are refused.
+    """
     address = urllib.parse.urlsplit(url)
     try:
         socket.create_connection((address.hostname, address.port), timeout=5).close()
-    except ConnectionRefusedError:
+    except ConnectionError:
         return False
     return True
 
