@@ -49,8 +49,12 @@ impl Usage {
     pub(super) fn cpu_since(&self, earlier: &Self) -> Duration {
         let ticks = self.cpu.saturating_sub(earlier.cpu);
         let exact = self.of_threads_since(earlier, |times| times.running);
-        // Each of the two readings in ticks is rounded down.
-        if exact + TICK > ticks { exact } else { ticks }
+        // User and system time are each rounded down, so the earlier sum may be up to two ticks too small.
+        if exact + 2 * TICK > ticks {
+            exact
+        } else {
+            ticks
+        }
     }
 
     /// Returns for how long the present threads were ready to run, but did not, since `earlier`.
@@ -186,7 +190,8 @@ pub(super) mod tests {
         // Thread 2 has run for 40 ms since the start and has ended.
         let ended = with(14, &[(1, times)]);
         assert_eq!(ended.cpu_since(&start), Duration::from_millis(40));
-        let added = with(11, &[(1, times), (2, times), (3, times)]);
+        // User and system time were both close to the next tick at the start.
+        let added = with(12, &[(1, times), (2, times), (3, times)]);
         assert_eq!(added.cpu_since(&start), Duration::from_millis(14));
     }
 
