@@ -12,7 +12,7 @@ use super::target::Target;
 use watchet_tasks::Tasks;
 
 /// The time limit of each request. The report is complete without these values.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The version and storage of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
