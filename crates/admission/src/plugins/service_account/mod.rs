@@ -7,9 +7,11 @@ mod token_volume;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::super::cluster::{Cluster, GroupResource};
+use super::super::cluster::{Cluster, ClusterError, GroupResource};
 use super::super::error::AdmissionError;
 use super::super::request::{AdmissionRequest, Operation, Request};
 use super::object::{list, name_of};
@@ -26,8 +28,11 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Restricts the pods of an account to the secrets that the account lists.
 const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// The number of lookups of the account `default`, which a controller creates soon after the namespace.
-const DEFAULT_TRIES: usize = 10;
+/// How long a pod waits at least for the account `default`, which a controller creates soon after the namespace.
+const DEFAULT_WAIT: Duration = Duration::from_millis(1500);
+/// A namespace that is younger may still be waiting for a busy controller, so a pod waits until it has this age. Upstream waits
+/// as in an older namespace and rejects the pod.
+const NAMESPACE_AGE: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_millis(150);
 
 /// The ServiceAccount admission plugin; see the module.
@@ -134,20 +139,37 @@ async fn account_of(
         let what = format!("error looking up service account {namespace}/{name}: {why}");
         attributes.forbidden(what)
     };
-    let tries = match name {
-        DEFAULT => DEFAULT_TRIES,
-        _ => 1,
-    };
-    for number in 0..tries {
-        if number > 0 {
-            tokio::time::sleep(RETRY_INTERVAL).await;
-        }
+    let lookup = async || {
         let found = cluster.object_or_latest(ACCOUNTS, namespace, name).await;
-        if let Some(account) = found.map_err(|error| error.or_failed(failed))? {
+        found.map_err(|error| error.or_failed(failed))
+    };
+    if let Some(account) = lookup().await? {
+        return Ok(account);
+    }
+    let wait = match name {
+        DEFAULT => default_wait(cluster, namespace).await,
+        _ => Ok(Duration::ZERO),
+    };
+    let wait = wait.map_err(|error| error.or_failed(failed))?;
+    let begun = Instant::now();
+    while begun.elapsed() < wait {
+        tokio::time::sleep(RETRY_INTERVAL).await;
+        if let Some(account) = lookup().await? {
             return Ok(account);
         }
     }
     Err(failed(format!("serviceaccount {name:?} not found")))
+}
+
+/// Returns how long a pod of the namespace waits for the account `default`.
+async fn default_wait(cluster: &dyn Cluster, namespace: &str) -> Result<Duration, ClusterError> {
+    let namespace = cluster.namespace(namespace).await?.unwrap_or_default();
+    let created = namespace["metadata"]["creationTimestamp"].as_str();
+    let created = created.and_then(|time| time.parse::<Timestamp>().ok());
+    // Not negative if another server's clock is ahead.
+    let age = created.map(|created| Timestamp::now().duration_since(created).unsigned_abs());
+    let rest = age.map_or(Duration::ZERO, |age| NAMESPACE_AGE.saturating_sub(age));
+    Ok(rest.max(DEFAULT_WAIT))
 }
 
 /// Returns true if the pod mounts a token. The setting of the pod has precedence over that of the account.

@@ -154,6 +154,24 @@ async fn the_account_must_exist() {
     assert_eq!(refusal(validated.await), expected);
 }
 
+/// On a busy machine the controller needed over 1.5 seconds to create the account, and pods were rejected.
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_longer_for_the_account_of_a_new_namespace() {
+    for (age, waits) in [(0, 8..=11), (5, 4..=6), (60, 1..=2), (-60, 1..=2)] {
+        let mut cluster = cluster(&[]);
+        let created = Timestamp::now() - jiff::SignedDuration::from_secs(age);
+        let metadata = json!({"name": "n", "creationTimestamp": created.to_string()});
+        cluster.add("", "namespaces", json!({"metadata": metadata}));
+        let begun = Instant::now();
+        let created = cluster
+            .create(&ServiceAccount, "pods", pod(json!({})))
+            .await;
+        assert!(refusal(created).ends_with("\"default\" not found"));
+        let waited = begun.elapsed().as_secs();
+        assert!(waits.contains(&waited), "age {age}: {waited} seconds");
+    }
+}
+
 #[tokio::test]
 async fn a_strict_account_lists_its_secrets() {
     let listed = json!({"secrets": [{"name": "s"}], "imagePullSecrets": [{"name": "r"}]});
