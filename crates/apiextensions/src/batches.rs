@@ -1,9 +1,9 @@
-//! Conversion of cached objects by a webhook, in batches. `converted` stores the results; `versions` builds the reviews.
+//! Conversion of cached objects by a webhook, in batches. `conversion_cache` stores the results; `versions` builds the reviews.
 //!
 //! # Invariants
 //!
-//! 1. A large list claims one batch at a time: a request for one of its objects waits for that batch and not for the list.
-//! 2. Claimed objects are converted even if the request that claimed them is cancelled.
+//! 1. A large list starts one batch at a time: a request for one of its objects waits for that batch and not for the list.
+//! 2. A started conversion continues even if the request that started it is cancelled.
 //! 3. Requests parse and encode at most [`BLOCKING_BYTES_MIN`] here on their own threads without a pause.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::converted::{Awaited, Claim, Form};
+use super::conversion_cache::{ConversionKey, ConversionTask, PendingConversion};
 use super::versions::Versions;
 use watchet_api::{ColumnSet, EventType, Object};
 use watchet_registry::stored_form::{encode, parse};
@@ -35,14 +35,14 @@ type EventObject = (EventType, Arc<Object>);
 
 enum Presented {
     Unchanged(Arc<Object>),
-    Awaited(Awaited),
+    Pending(PendingConversion),
 }
 
 impl Presented {
     async fn object(self) -> Result<Arc<Object>, ConversionError> {
         match self {
             Self::Unchanged(object) => Ok(object),
-            Self::Awaited(awaited) => awaited.object().await,
+            Self::Pending(pending) => pending.object().await,
         }
     }
 }
@@ -58,7 +58,7 @@ pub(super) struct RequestedVersion<'a> {
 
 impl Versions {
     /// Returns cached objects, each about to be sent as an event of its type, in the version `version`. Cancel safe:
-    /// the conversion of a claimed batch continues, and the next request can use the result.
+    /// a started conversion continues, and the next request can use the result.
     ///
     /// # Errors
     /// One of them cannot be converted.
@@ -72,41 +72,45 @@ impl Versions {
         }
         let mut converted = Vec::with_capacity(objects.len());
         let mut waiting = Vec::new();
-        let (mut claims, mut bytes) = (Vec::new(), 0);
+        let (mut started, mut bytes) = (Vec::new(), 0);
         for (event_type, object) in objects {
             if has_api_version(object.body_slice(), version.api_version) {
                 waiting.push(Presented::Unchanged(object));
                 continue;
             }
-            let (awaited, claim) = self.converted.get_or_claim(Form {
+            let (pending, task) = self.converted.get_or_start(ConversionKey {
                 version: version.ordinal,
                 key: object.key().clone(),
                 at: object.resource_version(),
                 deleted: event_type == EventType::Deleted,
             });
-            waiting.push(Presented::Awaited(awaited));
-            if let Some(claim) = claim {
+            waiting.push(Presented::Pending(pending));
+            if let Some(task) = task {
                 bytes += object.body_slice().len();
-                claims.push((claim, (event_type, object)));
+                started.push((task, (event_type, object)));
             }
             if bytes >= REVIEW_BYTES_MAX {
-                self.make(version, std::mem::take(&mut claims));
+                self.start_batch(version, std::mem::take(&mut started));
                 bytes = 0;
                 for one in waiting.drain(..) {
                     converted.push(one.object().await?);
                 }
             }
         }
-        self.make(version, claims);
+        self.start_batch(version, started);
         for one in waiting {
             converted.push(one.object().await?);
         }
         Ok(converted)
     }
 
-    /// Converts the claimed objects in a task.
-    fn make(self: &Arc<Self>, version: RequestedVersion<'_>, claims: Vec<(Claim, EventObject)>) {
-        if claims.is_empty() {
+    /// Does the started conversions in the background.
+    fn start_batch(
+        self: &Arc<Self>,
+        version: RequestedVersion<'_>,
+        started: Vec<(ConversionTask, EventObject)>,
+    ) {
+        if started.is_empty() {
             return;
         }
         let batch = Batch {
@@ -116,9 +120,9 @@ impl Versions {
         };
         let token = self.tasks.token();
         // The span belongs to the trace of the request that starts the conversion. Other requests may wait for the same objects.
-        let conversion = watchet_telemetry::with_current_context(batch.make(claims));
+        let conversion = watchet_telemetry::with_current_context(batch.run(started));
         self.tasks.spawn("conversion", async move {
-            // The drop of the claims ends the requests that wait for them.
+            // If the server stops, their drop ends the requests that wait for them.
             token.run_until_cancelled(conversion).await;
         });
     }
@@ -133,22 +137,22 @@ struct Batch {
 }
 
 impl Batch {
-    /// Converts the claimed objects. If the webhook rejects a batch, each object is converted alone, so that no object fails
+    /// Does the conversions. If the webhook rejects a batch, each object is converted alone, so that no object fails
     /// because of another. After a slow failure the webhook is not called again, because other requests wait.
-    async fn make(self, claims: Vec<(Claim, EventObject)>) {
-        let (claims, objects): (Vec<Claim>, Vec<EventObject>) = claims.into_iter().unzip();
+    async fn run(self, tasks: Vec<(ConversionTask, EventObject)>) {
+        let (tasks, objects): (Vec<ConversionTask>, Vec<EventObject>) = tasks.into_iter().unzip();
         let begun = Instant::now();
         let mut failed = match self.convert(objects.clone()).await {
-            Ok(made) => return self.finish(claims, made),
+            Ok(made) => return self.finish(tasks, made),
             Err(error) => error,
         };
         let mut is_unavailable = begun.elapsed() >= SLOW;
-        if claims.len() == 1 || is_unavailable {
-            let made = claims.iter().map(|_| Err(failed.clone())).collect();
-            return self.finish(claims, made);
+        if tasks.len() == 1 || is_unavailable {
+            let made = tasks.iter().map(|_| Err(failed.clone())).collect();
+            return self.finish(tasks, made);
         }
         tracing::debug!(error = %failed, "objects are converted one by one");
-        for (claim, one) in claims.into_iter().zip(objects) {
+        for (task, one) in tasks.into_iter().zip(objects) {
             let mut made = vec![Err(failed.clone())];
             if !is_unavailable {
                 let begun = Instant::now();
@@ -158,13 +162,13 @@ impl Batch {
                     vec![Err(error)]
                 });
             }
-            self.finish(vec![claim], made);
+            self.finish(vec![task], made);
         }
     }
 
-    fn finish(&self, claims: Vec<Claim>, made: Vec<Result<Arc<Object>, ConversionError>>) {
-        for (claim, made) in claims.into_iter().zip(made) {
-            self.versions.converted.finish(claim, made);
+    fn finish(&self, tasks: Vec<ConversionTask>, made: Vec<Result<Arc<Object>, ConversionError>>) {
+        for (task, made) in tasks.into_iter().zip(made) {
+            self.versions.converted.finish(task, made);
         }
     }
 
@@ -219,7 +223,7 @@ impl Batch {
             return Ok(work());
         }
         let working = self.versions.tasks.spawn_blocking("conversion-batch", work);
-        // Either the task panicked, which the task group reports, or it was not started because the server stops.
+        // Either the task panicked, which the task group reports, or it was not tasks because the server stops.
         working.await.map_err(|_| ConversionError::shutting_down())
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::active_cleanups::ActiveCleanups;
-use super::converted::Pool;
+use super::conversion_cache::ConversionCache;
 use watchet_api::ResourceVersion;
 use watchet_registry::{ApiError, Registry, Resource};
 
@@ -23,7 +23,7 @@ pub struct Definitions {
     pub(super) served: watch::Sender<Option<ResourceVersion>>,
     pub(super) cleanups: ActiveCleanups,
     /// The objects of all definitions that webhooks have converted.
-    pub(super) converted: Arc<Pool>,
+    pub(super) converted: Arc<ConversionCache>,
 }
 
 impl Definitions {

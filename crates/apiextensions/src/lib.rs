@@ -23,7 +23,7 @@ mod checks;
 mod cleanup;
 mod columns;
 mod conditions;
-mod converted;
+mod conversion_cache;
 mod custom;
 mod definition;
 mod definitions;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::columns::Printer;
-use super::converted::Pool;
+use super::conversion_cache::ConversionCache;
 use super::custom::Custom;
 use super::definition::{Definition, Names, Version};
 use super::schema::Compiler;
@@ -59,7 +59,7 @@ pub(super) fn versions(
     builtins: &Types,
     client: &WebhookClient,
     tasks: &Tasks,
-    pool: &Arc<Pool>,
+    cache: &Arc<ConversionCache>,
 ) -> Versions {
     let mut compiler = Compiler::default();
     let (mut schemas, mut kinds) = (BTreeMap::new(), BTreeMap::new());
@@ -76,7 +76,7 @@ pub(super) fn versions(
         }
         schemas.insert(version.name.clone(), Arc::new(schema));
     }
-    Versions::new(definition, names, (schemas, kinds), client, tasks, pool)
+    Versions::new(definition, names, (schemas, kinds), client, tasks, cache)
 }
 
 fn resource(definition: &Definition, names: &Names, version: &Version, custom: Custom) -> Resource {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::converted::{Converted, Pool};
+use super::conversion_cache::{ConversionCache, DefinitionCache};
 use super::definition::{Definition, Names};
 use super::review::{REVIEW_TIMEOUT, Review};
 use super::schema::Schema;
@@ -41,7 +41,7 @@ pub(crate) struct Versions {
     webhook: Option<Webhook>,
     pub(super) tasks: Tasks,
     /// The objects that the webhook has converted.
-    pub(super) converted: Converted,
+    pub(super) converted: DefinitionCache,
     /// Cancelled when the definition changes.
     outdated: CancellationToken,
 }
@@ -54,14 +54,14 @@ struct Webhook {
 
 impl Versions {
     /// Returns the versions of `definition`, with these names, schemas and types. `client` calls the webhook, in tasks of
-    /// `tasks`; `pool` stores the results.
+    /// `tasks`; `cache` stores the results.
     pub(super) fn new(
         definition: &Definition,
         names: &Names,
         (schemas, kinds): (BTreeMap<String, Arc<Schema>>, BTreeMap<String, KindType>),
         client: &WebhookClient,
         tasks: &Tasks,
-        pool: &Arc<Pool>,
+        cache: &Arc<ConversionCache>,
     ) -> Self {
         let spec = &definition.spec;
         let stored = definition.storage_version();
@@ -81,7 +81,7 @@ impl Versions {
             kinds,
             webhook,
             tasks: tasks.clone(),
-            converted: Converted::new(pool),
+            converted: DefinitionCache::new(cache),
             outdated: CancellationToken::new(),
         }
     }

@@ -1,0 +1,332 @@
+//! A cache of objects that webhooks have converted. A thousand watchers of one event, and all lists of unchanged
+//! objects, need only one call. The cache decides which request calls the webhook, but does not call it.
+//!
+//! # Invariants
+//!
+//! 1. At most one call per key is in progress.
+//! 2. The converted objects of all definitions together take [`BYTES_MAX`], which the last object may exceed; conversions in
+//!    progress are bounded by the requests that wait for them.
+//! 3. A failure is returned to all requests that wait for it, and not stored.
+//! 4. A converted object is not used longer than [`AGE_MAX`] after its conversion. The implementation of a webhook may
+//!    change while its definition does not. (Upstream calls the webhook for each read from storage, and never again for objects in its
+//!    watch cache.)
+//! 5. A change of a definition removes the objects that were converted by the old one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::review::REVIEW_TIMEOUT;
+use watchet_api::{Object, ObjectKey, ResourceVersion};
+use watchet_registry::ConversionError;
+
+/// The memory limit of the converted objects of all definitions: some twenty thousand objects of the usual size.
+const BYTES_MAX: usize = 64 << 20;
+
+/// The approximate size of an entry without the object.
+const ENTRY_BYTES: usize = 256;
+
+/// The maximum age of a converted object. It equals the time limit of a conversion, so clients cannot rely on newer conversions.
+const AGE_MAX: Duration = REVIEW_TIMEOUT;
+
+/// What is converted to what: one object at one version of storage, to one version of its definition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ConversionKey {
+    /// The [ordinal](super::custom::Custom::ordinal) of the version.
+    pub(super) version: u32,
+    pub(super) key: ObjectKey,
+    pub(super) at: ResourceVersion,
+    /// The last state before the object was deleted or no longer selected, at the version of that change.
+    pub(super) deleted: bool,
+}
+
+type ConversionResult = Result<Arc<Object>, ConversionError>;
+
+/// A conversion that another task does, or that is done.
+#[derive(Debug, Clone)]
+pub(super) struct PendingConversion(watch::Receiver<Option<ConversionResult>>);
+
+/// A conversion that its holder must do, and then [publish](DefinitionCache::finish). All requests that wait for it fail
+/// if it is dropped.
+#[derive(Debug)]
+pub(super) struct ConversionTask {
+    key: ConversionKey,
+    sender: watch::Sender<Option<ConversionResult>>,
+}
+
+impl PendingConversion {
+    /// Waits for the result.
+    ///
+    /// # Errors
+    /// The error of the conversion, or of a task that was dropped because the server stops.
+    pub(super) async fn object(mut self) -> ConversionResult {
+        let result = self.0.wait_for(Option::is_some).await;
+        match result.as_deref() {
+            Ok(Some(result)) => result.clone(),
+            _ => Err(ConversionError::shutting_down()),
+        }
+    }
+}
+
+/// The objects of all definitions that are converted or being converted.
+#[derive(Debug, Default)]
+pub(super) struct ConversionCache(Mutex<Entries>);
+
+/// The part of the cache of one state of one definition.
+#[derive(Debug)]
+pub(super) struct DefinitionCache {
+    cache: Arc<ConversionCache>,
+    /// Identifies the state of the definition in the cache.
+    id: u64,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    all: HashMap<(u64, ConversionKey), Entry>,
+    /// The keys of the converted objects, least recently used first.
+    by_use: BTreeMap<u64, (u64, ConversionKey)>,
+    uses: u64,
+    bytes: usize,
+    definitions: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    pending: PendingConversion,
+    /// `None` during the conversion.
+    ready: Option<Ready>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ready {
+    /// The time of the last request, as a count of requests.
+    used: u64,
+    bytes: usize,
+    since: Instant,
+}
+
+impl DefinitionCache {
+    /// Returns an empty part with a new identity.
+    pub(super) fn new(cache: &Arc<ConversionCache>) -> Self {
+        let mut entries = cache.0.lock();
+        entries.definitions += 1;
+        Self {
+            id: entries.definitions,
+            cache: cache.clone(),
+        }
+    }
+
+    /// Returns the conversion of `key`, with its task if no other request has started it.
+    pub(super) fn get_or_start(
+        &self,
+        key: ConversionKey,
+    ) -> (PendingConversion, Option<ConversionTask>) {
+        let mut entries = self.cache.0.lock();
+        if let Some(pending) = entries.find(&(self.id, key.clone())) {
+            return (pending, None);
+        }
+        let (sender, receiver) = watch::channel(None);
+        let pending = PendingConversion(receiver);
+        let entry = Entry {
+            pending: pending.clone(),
+            ready: None,
+        };
+        entries.all.insert((self.id, key.clone()), entry);
+        (pending, Some(ConversionTask { key, sender }))
+    }
+
+    /// Publishes the result of a task.
+    pub(super) fn finish(&self, task: ConversionTask, result: ConversionResult) {
+        let key = (self.id, task.key);
+        let mut entries = self.cache.0.lock();
+        match &result {
+            Ok(object) => entries.insert(key, object.memory() + ENTRY_BYTES),
+            Err(_) => entries.remove(&key),
+        }
+        drop(entries);
+        // `send` would fail if no request waits any more.
+        task.sender.send_replace(Some(result));
+    }
+}
+
+impl Drop for DefinitionCache {
+    fn drop(&mut self) {
+        let mut entries = self.cache.0.lock();
+        let keys = entries.all.keys().filter(|(of, _)| *of == self.id);
+        let keys: Vec<_> = keys.cloned().collect();
+        keys.iter().for_each(|key| entries.remove(key));
+    }
+}
+
+impl Entries {
+    /// Returns the conversion of a key if it is done or in progress.
+    fn find(&mut self, key: &(u64, ConversionKey)) -> Option<PendingConversion> {
+        let now = self.next_use();
+        let entry = self.all.get_mut(key)?;
+        let Some(ready) = &mut entry.ready else {
+            return Some(entry.pending.clone());
+        };
+        if ready.since.elapsed() >= AGE_MAX {
+            self.remove(key);
+            return None;
+        }
+        let before = std::mem::replace(&mut ready.used, now);
+        let pending = entry.pending.clone();
+        let key = self.by_use.remove(&before).unwrap_or_else(|| key.clone());
+        self.by_use.insert(now, key);
+        Some(pending)
+    }
+
+    fn next_use(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+
+    /// Stores the size of a converted object, and removes the least recently used ones beyond the limit.
+    fn insert(&mut self, key: (u64, ConversionKey), bytes: usize) {
+        let used = self.next_use();
+        if let Some(entry) = self.all.get_mut(&key) {
+            entry.ready = Some(Ready {
+                used,
+                bytes,
+                since: Instant::now(),
+            });
+            self.by_use.insert(used, key);
+            self.bytes += bytes;
+        }
+        while self.bytes > BYTES_MAX
+            && self.by_use.len() > 1
+            && let Some((_, oldest)) = self.by_use.pop_first()
+        {
+            self.remove(&oldest);
+        }
+    }
+
+    fn remove(&mut self, key: &(u64, ConversionKey)) {
+        let removed = self.all.remove(key);
+        if let Some(ready) = removed.and_then(|entry| entry.ready) {
+            self.by_use.remove(&ready.used);
+            self.bytes -= ready.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use watchet_api::{ColumnSet, EventType};
+
+    fn key(name: &str, at: u64) -> ConversionKey {
+        ConversionKey {
+            version: 1,
+            key: ObjectKey::from(name),
+            at: ResourceVersion::new(at),
+            deleted: false,
+        }
+    }
+
+    fn object(key: &ConversionKey, bytes: usize) -> Arc<Object> {
+        let json = format!(r#"{{"metadata":{{}},"x":"{}"}}"#, "x".repeat(bytes));
+        let columns = ColumnSet::default();
+        let name = key.key.clone();
+        let read = Object::decode(name, key.at, EventType::Added, json.as_bytes(), &columns);
+        Arc::new(read.unwrap())
+    }
+
+    fn converted() -> DefinitionCache {
+        DefinitionCache::new(&Arc::default())
+    }
+
+    /// Converts an object to this size.
+    fn convert(converted: &DefinitionCache, name: &str, bytes: usize) {
+        let (_, task) = converted.get_or_start(key(name, 1));
+        let result = object(&key(name, 1), bytes);
+        converted.finish(task.expect("it is not stored"), Ok(result));
+    }
+
+    #[tokio::test]
+    async fn concurrent_requests_share_one_conversion() {
+        let converted = converted();
+        let (first, task) = converted.get_or_start(key("a", 1));
+        let (second, none) = converted.get_or_start(key("a", 1));
+        assert!(none.is_none());
+        let (_, of_another_version) = converted.get_or_start(key("a", 2));
+        assert!(of_another_version.is_some());
+        let result = object(&key("a", 1), 1);
+        converted.finish(task.unwrap(), Ok(result.clone()));
+        for pending in [first, second, converted.get_or_start(key("a", 1)).0] {
+            assert!(Arc::ptr_eq(&pending.object().await.unwrap(), &result));
+        }
+    }
+
+    #[tokio::test]
+    async fn failure_is_returned_and_not_stored() {
+        let converted = converted();
+        let (pending, task) = converted.get_or_start(key("a", 1));
+        let error = ConversionError("no".to_owned());
+        converted.finish(task.unwrap(), Err(error.clone()));
+        assert_eq!(pending.object().await.unwrap_err(), error);
+        let (pending, task) = converted.get_or_start(key("a", 1));
+        drop(task.expect("it is tried again"));
+        assert!(pending.object().await.is_err(), "the task was dropped");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn object_is_converted_again_after_its_maximum_age() {
+        let converted = converted();
+        convert(&converted, "a", 10);
+        let bytes = converted.cache.0.lock().bytes;
+        tokio::time::advance(AGE_MAX - Duration::from_millis(1)).await;
+        let (older, none) = converted.get_or_start(key("a", 1));
+        assert!(
+            none.is_none(),
+            "it is stored; a use does not extend its age"
+        );
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let (_, task) = converted.get_or_start(key("a", 1));
+        let task = task.expect("it is too old");
+        assert_eq!(converted.cache.0.lock().bytes, 0);
+        let newer = object(&key("a", 1), 10);
+        converted.finish(task, Ok(newer.clone()));
+        let (now, none) = converted.get_or_start(key("a", 1));
+        assert!(none.is_none());
+        assert!(Arc::ptr_eq(&now.object().await.unwrap(), &newer));
+        assert!(!Arc::ptr_eq(&older.object().await.unwrap(), &newer));
+        assert_eq!(converted.cache.0.lock().bytes, bytes);
+    }
+
+    #[test]
+    fn least_recently_used_object_of_any_definition_is_removed() {
+        let cache = Arc::default();
+        let (one, other) = (DefinitionCache::new(&cache), DefinitionCache::new(&cache));
+        convert(&one, "a", BYTES_MAX / 3);
+        convert(&other, "a", BYTES_MAX / 3);
+        assert!(one.get_or_start(key("a", 1)).1.is_none());
+        convert(&other, "b", BYTES_MAX / 3);
+        assert!(one.get_or_start(key("a", 1)).1.is_none());
+        assert!(other.get_or_start(key("b", 1)).1.is_none());
+        assert!(other.get_or_start(key("a", 1)).1.is_some());
+        let entries = cache.0.lock();
+        assert!(entries.bytes <= BYTES_MAX);
+        assert_eq!(entries.by_use.len(), 2);
+    }
+
+    #[test]
+    fn objects_are_removed_with_their_definition() {
+        let cache = Arc::default();
+        let (old, other) = (DefinitionCache::new(&cache), DefinitionCache::new(&cache));
+        convert(&old, "a", 10);
+        convert(&other, "a", 10);
+        let (_in_progress, _task) = old.get_or_start(key("b", 1));
+        drop(old);
+        let left = |entries: &Entries| (entries.all.len(), entries.by_use.len());
+        assert_eq!(left(&cache.0.lock()), (1, 1));
+        drop(other);
+        assert_eq!(left(&cache.0.lock()), (0, 0));
+        assert_eq!(cache.0.lock().bytes, 0);
+    }
+}
