@@ -4,8 +4,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 use std::time::Duration;
 
-/// How often locking a file is attempted, and the pause between attempts: half a second in total.
-const LOCK_ATTEMPTS: usize = 50;
+/// How often locking a file is attempted, and the pause between attempts: half a second in total. In tests 5 s, because
+/// a starting process of another test may wait long for a processor.
+const LOCK_ATTEMPTS: usize = if cfg!(test) { 500 } else { 50 };
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Opens a file for reading and writing; creates it with access for its owner only.

@@ -123,11 +123,11 @@ async fn legacy_watch_paths_watch_one_object() {
     let server = Server::new().await;
     server.put_config_map("a", "x").await;
     server.put_config_map("b", "x").await;
-    let path = "/api/v1/watch/namespaces/default/configmaps/b?timeoutSeconds=1";
-    let received = server.get(path).await.json();
-    assert_eq!(summary(&[received]), ["ADDED b"]);
+    let path = "/api/v1/watch/namespaces/default/configmaps/b";
+    let received = watched(&server, path, 1).await;
+    assert_eq!(summary(&received), ["ADDED b"]);
     let clash = server
-        .get(&format!("{path}&fieldSelector=metadata.name%3Da"))
+        .get(&format!("{path}?fieldSelector=metadata.name%3Da"))
         .await;
     clash.failure(400, "BadRequest");
     server.stop().await;

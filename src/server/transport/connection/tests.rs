@@ -27,8 +27,8 @@ use crate::storage::memory::Memory;
 /// A generous time limit for operations that take milliseconds on an idle machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The request timeout of these tests.
-const LIMIT: Duration = Duration::from_secs(4);
+/// The request timeout of these tests: enough for a response of 4 MB from a build that is not optimized.
+const LIMIT: Duration = Duration::from_secs(10);
 
 struct Fixture {
     service: Service,

@@ -24,7 +24,7 @@ pub(super) const LOG_SYNC: u8 = 2;
 pub(super) const LOG_TORN: u8 = 3;
 /// Writes of the data file fail, the log works.
 pub(super) const DATA: u8 = 4;
-/// Accesses to the data file wait for the next sync of the log, and fail before it ends.
+/// Accesses to the data file wait for the next sync of the log, and fail. The sync ends when the fault does.
 pub(super) const DATA_DURING_LOG_SYNC: u8 = 5;
 
 /// A simulated disk with a data file and the log.
@@ -411,8 +411,9 @@ impl LogFile for SimulatedLog {
             fault => {
                 if fault == DATA_DURING_LOG_SYNC {
                     self.0.is_log_syncing.store(true, Ordering::SeqCst);
-                    // Long enough for the thread that accesses the data file to report its failure.
-                    std::thread::sleep(Duration::from_millis(300));
+                    while self.0.fault() == DATA_DURING_LOG_SYNC {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
                 }
                 self.0.apply(&Access::Sync(self.1 + 1));
                 Ok(())

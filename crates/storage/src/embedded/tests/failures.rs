@@ -179,7 +179,15 @@ async fn a_checkpoint_that_failed_in_the_background_fails_no_logged_write() {
     }
     // It is due when the first one, which fails during the put, has ended.
     queue.send(Op::Checkpoint).await.unwrap();
-    let b = done(&store, "/pods/ns/b", Expect::Absent).await;
+    let failure = async {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while store.status.failed().is_none() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // The sync of the log ends, and with it the put.
+        disk.fail(NONE);
+    };
+    let (b, ()) = tokio::join!(done(&store, "/pods/ns/b", Expect::Absent), failure);
     assert!(store.status.failed().is_some(), "the checkpoint has failed");
     let refused = put(&store, "/pods/ns/c", Expect::Absent).await;
     assert!(
@@ -188,7 +196,6 @@ async fn a_checkpoint_that_failed_in_the_background_fails_no_logged_write() {
     );
     let (stored, _) = store.get(&key("/pods/ns/b")).await.unwrap();
     assert_eq!(stored.unwrap().mod_revision, b);
-    disk.fail(NONE);
     let store = disk.crash().open(Durability::Fsync, false);
     assert_eq!(keys(&store).await, ["/pods/ns/a", "/pods/ns/b"]);
     drop(store);

@@ -143,7 +143,8 @@ async fn reads_block_no_thread_while_the_data_file_waits_for_a_long_list() {
         let timer = tasks.spawn("timer", tokio::time::sleep(Duration::from_millis(10)));
         timer.await.unwrap();
         let elapsed = started.elapsed();
-        assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
+        // Shorter than the 5 s of the defect.
+        assert!(elapsed < Duration::from_secs(4), "{elapsed:?}");
     }
     assert!(store.data.is_paused() && reads.iter().all(|read| !read.is_finished()));
     // The watch cache requests it for consistent reads, on any thread.

@@ -157,7 +157,8 @@ async fn a_visit_ends_when_the_file_is_closed() {
         closed
             .lock()
             .get_or_insert_with(|| std::thread::spawn(move || data.close()));
-        std::thread::sleep(Duration::from_millis(100));
+        // The thread above may not run for some seconds.
+        std::thread::sleep(Duration::from_millis(500));
     });
     let error = result.await.unwrap_err();
     assert!(matches!(error, StorageError::Unavailable(_)), "{error:?}");
