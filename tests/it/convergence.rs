@@ -22,7 +22,7 @@ const BURST: usize = 5000;
 const STANDSTILL: Duration = Duration::from_secs(30);
 /// The maximum delay of a watch that reads. It allows for a busy machine, but not for waiting for the watches that do
 /// not read.
-const DELAY_MAX: Duration = Duration::from_secs(1);
+const DELAY_MAX: Duration = Duration::from_secs(10);
 /// The number of connections that write.
 const WRITERS: usize = 16;
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use watchet_test_util::kms_plugin::KmsPlugin;
 
-use crate::harness::{Kubectl, PATIENCE, Protocol, Scrape, Server, command};
+use crate::harness::{Kubectl, PATIENCE, Protocol, Scrape, Server, command, write_file};
 use crate::storage::etcd::EtcdProcess;
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
@@ -39,7 +39,7 @@ impl Configuration {
             "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n\
              resources: [{{resources: [{resources}], providers: [{providers}]}}]\n"
         );
-        std::fs::write(&self.path, text).expect("the file can be written");
+        write_file(&self.path, &text);
     }
 }
 

@@ -34,6 +34,18 @@ async fn until(wire: &mut Wire, user_agent: &str, is_expected: impl Fn(&Value) -
     }
 }
 
+/// Waits until `user_agent` has no watcher.
+async fn until_gone(wire: &mut Wire, user_agent: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !watchers_of(wire, user_agent).await.is_empty() {
+        assert!(
+            Instant::now() < deadline,
+            "the watcher of a closed watch remains"
+        );
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn create(wire: &mut Wire, name: &str, bytes: usize) {
     let map = json!({"metadata": {"name": name}, "data": {"d": "x".repeat(bytes)}});
     assert_eq!(wire.post(MAPS, &map).await.status, 201);
@@ -68,14 +80,7 @@ async fn an_open_watch_is_listed_until_it_ends() {
         assert_eq!(watcher["status"]["phase"], "Live");
         assert_eq!(watcher["status"]["lag"], json!({"events": 0, "bytes": 0}));
         drop(watch);
-        let deadline = Instant::now() + PATIENCE;
-        while !watchers_of(&mut wire, "probe/1").await.is_empty() {
-            assert!(
-                Instant::now() < deadline,
-                "the watcher of a closed watch remains"
-            );
-            sleep(Duration::from_millis(20)).await;
-        }
+        until_gone(&mut wire, "probe/1").await;
     }
 }
 
@@ -98,12 +103,23 @@ async fn deleting_a_watcher_ends_its_watch_only() {
     let said = kubectl.run(&["delete", "watcher", name]).await;
     assert!(said.contains("deleted"), "{said}");
     assert_eq!(ended.next().await, None);
-    assert!(watchers_of(&mut wire, "ended").await.is_empty());
+    until_gone(&mut wire, "ended").await;
     create(&mut wire, "later", 10).await;
     let event = other.next().await.expect("it is open");
     assert_eq!(event["object"]["metadata"]["name"], "later");
     let again = kubectl.run_failing(&["delete", "watcher", name]).await;
     assert!(again.contains("not found"), "{again}");
+    // The client may see the end before it is logged and counted.
+    let counted = r#"watchet_watch_ends_total{group="",version="v1",resource="configmaps",reason="deleted"} 1"#;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let metrics = wire.get("/metrics").await.text();
+        if metrics.contains(counted) && server.log().contains("watch ended") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{metrics}");
+        sleep(Duration::from_millis(20)).await;
+    }
     let log = server.log();
     let mut lines = log.lines();
     let ends = lines.find(|line| line.contains("watch ended"));
@@ -116,9 +132,6 @@ async fn deleting_a_watcher_ends_its_watch_only() {
     ] {
         assert!(ends.contains(part), "{ends}");
     }
-    let metrics = wire.get("/metrics").await.text();
-    let counted = r#"watchet_watch_ends_total{group="",version="v1",resource="configmaps",reason="deleted"} 1"#;
-    assert!(metrics.contains(counted), "{metrics}");
 }
 
 /// A client that does not read is shown as parked, with what it has yet to read, while it does not read.

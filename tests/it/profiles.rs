@@ -232,7 +232,8 @@ async fn one_profile_is_recorded_at_a_time() {
         let recording = async {
             let mut first = Wire::plain(server.insecure(), Protocol::Http2).await;
             let path = format!("{path}?seconds=3600");
-            first.get(&path).await;
+            // The other recording may have begun first.
+            while first.get(&path).await.status == StatusCode::CONFLICT {}
         };
         let refused = async {
             let deadline = Instant::now() + PATIENCE;
@@ -274,9 +275,23 @@ async fn one_profile_is_recorded_at_a_time() {
     // The shutdown of the server ends the recording too, and the client receives the profile.
     let mut first = Wire::plain(server.insecure(), Protocol::Http1).await;
     let path = format!("{CPU}?seconds=3600");
-    let recording = async { first.get(&path).await };
+    let recording = async {
+        loop {
+            let response = first.get(&path).await;
+            // The other recording may have begun first.
+            if response.status != StatusCode::CONFLICT {
+                return response;
+            }
+        }
+    };
     let end = async {
-        sleep(Duration::from_secs(2)).await;
+        // The recording has begun when another one is refused.
+        let other = format!("{CPU}?seconds=1");
+        let deadline = Instant::now() + PATIENCE;
+        while second.get(&other).await.status != StatusCode::CONFLICT {
+            assert!(Instant::now() < deadline, "the recording does not begin");
+            sleep(Duration::from_millis(500)).await;
+        }
         server.signal("TERM");
         server.wait().await
     };

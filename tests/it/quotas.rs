@@ -201,6 +201,16 @@ async fn namespaces_enforce_a_level_of_pod_security(_: &Server, kubectl: &Kubect
     assert!(error.contains("host: host namespaces"), "{error}");
     let mut second = host.clone();
     second["metadata"]["name"] = json!("second");
+    // PodSecurity reads the namespace from the watch cache, which may not have the label yet.
+    let dry_run = ["create", "--dry-run=server", "-f", "-"];
+    let started = Instant::now();
+    while kubectl
+        .try_with(&dry_run, &second.to_string())
+        .await
+        .is_ok()
+    {
+        assert!(started.elapsed() < PATIENCE, "the level is not enforced");
+    }
     let error = refused(kubectl, &second).await;
     let expected = "pods \"second\" is forbidden: violates PodSecurity \"baseline:latest\": host \
                     namespaces (hostNetwork=true)";

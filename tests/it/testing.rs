@@ -230,7 +230,8 @@ async fn open_watches_do_not_delay_shutdown() {
             false => server.stop().await.unwrap(),
         }
         let took = begun.elapsed();
-        assert!(took < Duration::from_secs(10), "{dropped} {took:?}");
+        // Shorter than the grace period.
+        assert!(took < Duration::from_secs(20), "{dropped} {took:?}");
         let rest = events.collect::<Vec<_>>();
         timeout(PATIENCE, rest).await.expect("the watch ends");
     }

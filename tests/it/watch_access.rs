@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use http::Method;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-use crate::harness::{Identity, Kubectl, OpenWatch, PROTOCOLS, Protocol, Scrape, Server, Wire};
+use crate::harness::{
+    Identity, Kubectl, OpenWatch, PROTOCOLS, Protocol, Scrape, Server, Wire, write_file,
+};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// A time limit far longer than an event takes.
@@ -126,7 +128,7 @@ async fn watch_ends_when_its_service_account_is_deleted() {
 async fn watch_ends_when_its_token_leaves_the_file() {
     let files = tempfile::tempdir().unwrap();
     let path = files.path().join("tokens.csv");
-    std::fs::write(&path, "t1,ann,u1\nt2,bob,u2\n").unwrap();
+    write_file(&path, "t1,ann,u1\nt2,bob,u2\n");
     let server = Server::start(&[&format!("--token-auth-file={}", path.display())]).await;
     for user in ["ann", "bob", "eve"] {
         server.allow_everything(user).await;
@@ -138,11 +140,11 @@ async fn watch_ends_when_its_token_leaves_the_file() {
     let mut of_ann = OpenWatch::start(server.stranger(Protocol::Http1).await, &ann).await;
     let mut of_bob = OpenWatch::start(server.stranger(Protocol::Http1).await, &bob).await;
     // An invalid file has no effect.
-    std::fs::write(&path, "t1,ann,u1\nt2").unwrap();
+    write_file(&path, "t1,ann,u1\nt2");
     wait_for_log(&server, "changed file ignored").await;
     let mut wire = server.stranger(Protocol::Http1).await;
     assert_eq!(wire.send(Method::GET, MAPS, &ann, "").await.status, 200);
-    std::fs::write(&path, "t2,bob,u2\nt3,eve,u3\n").unwrap();
+    write_file(&path, "t2,bob,u2\nt3,eve,u3\n");
     assert_eq!(of_ann.error().await["code"], 401);
     assert_eq!(wire.send(Method::GET, MAPS, &ann, "").await.status, 401);
     let eve = [("authorization", "Bearer t3")];
@@ -210,7 +212,7 @@ async fn watch_ends_when_its_certificate_expires_or_its_ca_is_removed() {
     let path = files.path().join("ca.crt");
     let write = |cas: &[&Ca], path: &Path| {
         let pem: String = cas.iter().map(|ca| &*ca.pem).collect();
-        std::fs::write(path, pem).unwrap();
+        write_file(path, &pem);
     };
     write(&[&first, &second], &path);
     let server = Server::start(&[&format!("--client-ca-file={}", path.display())]).await;
@@ -218,7 +220,9 @@ async fn watch_ends_when_its_certificate_expires_or_its_ca_is_removed() {
         server.allow_everything(user).await;
     }
     let long = Duration::from_secs(3600);
-    let mut expires = watch_as(&server, &first.client("ann", Duration::from_secs(3))).await;
+    // Long enough for the initial state of the watch on a busy machine.
+    let short = Duration::from_secs(15);
+    let mut expires = watch_as(&server, &first.client("ann", short)).await;
     let mut removed = watch_as(&server, &first.client("bob", long)).await;
     let mut remains = watch_as(&server, &second.client("eve", long)).await;
     assert_eq!(expires.error().await["code"], 401);

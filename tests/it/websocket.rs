@@ -4,10 +4,10 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use futures::future::join_all;
 use futures::{SinkExt as _, StreamExt as _};
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
-use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -72,9 +72,9 @@ async fn rest<S: AsyncRead + AsyncWrite + Unpin>(
         match next(socket).await {
             Message::Close(frame) => {
                 let end = timeout(PATIENCE, socket.next()).await.expect("in time");
-                // The TLS connection may end without a close_notify: the close frame came before.
-                let hung_up = matches!(&end, Some(Err(Error::Io(error)))
-                    if error.kind() == ErrorKind::UnexpectedEof);
+                // The connection may end without a close_notify, or before this side has replied: the close frame
+                // came before.
+                let hung_up = matches!(&end, Some(Err(Error::Io(_))));
                 assert!(end.is_none() || hung_up, "{end:?}");
                 return (messages, frame.expect("a code").code);
             }
@@ -102,14 +102,14 @@ async fn websocket_sends_the_events_of_a_watch(server: &Server) {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
     let protobuf = "application/vnd.kubernetes.protobuf";
-    for accept in ["*/*", table, metadata, protobuf] {
-        let path = format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={begin}");
+    // Long enough for the events on a busy machine.
+    let path = &format!("{MAPS}?watch=true&timeoutSeconds=5&resourceVersion={begin}");
+    let checks = ["*/*", table, metadata, protobuf].map(|accept| async move {
         let mut wire = server.plain(Protocol::Http1).await;
-        let body = wire
-            .send(Method::GET, &path, &[("accept", accept)], "")
-            .await;
-        let mut socket = open(server, &path, accept).await;
-        let (messages, code) = rest(&mut socket).await;
+        let mut socket = open(server, path, accept).await;
+        let accepts = [("accept", accept)];
+        let watched = wire.send(Method::GET, path, &accepts, "");
+        let (body, (messages, code)) = tokio::join!(watched, rest(&mut socket));
         assert_eq!(code, CloseCode::Normal);
         assert_eq!(messages.len(), 2, "{messages:?}");
         let messages: Vec<Bytes> = match accept == protobuf {
@@ -120,7 +120,8 @@ async fn websocket_sends_the_events_of_a_watch(server: &Server) {
         if accept != table {
             assert_eq!(Bytes::from(messages.concat()), body.body, "{accept}");
         }
-    }
+    });
+    join_all(checks).await;
     // Initial events come first here too, and bookmarks are sent.
     let path = format!(
         "{MAPS}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true\
@@ -273,11 +274,11 @@ async fn a_client_that_does_not_read_misses_nothing(server: &Server) {
 
 /// The replies to pings of a client that did not read filled the server's memory, some 300 MB a second.
 async fn pings_without_reading_are_not_buffered(server: &Server) {
-    const PINGS: usize = 500_000;
+    const PINGS: usize = 250_000;
     let path = format!("{MAPS}?watch=true&timeoutSeconds=3600");
     let socket = open(server, &path, "*/*").await;
     let mut stream = socket.into_inner();
-    // A masked ping with the maximum payload: 64 MB in all, far more than the buffers of both sockets.
+    // A masked ping with the maximum payload: 32 MB in all, more than the buffers of both sockets.
     let ping = [&b"\x89\xfd\0\0\0\0"[..], &[b'x'; 125]].concat();
     let (mut reader, mut writer) = stream.split();
     let send = async {
@@ -297,7 +298,8 @@ async fn pings_without_reading_are_not_buffered(server: &Server) {
         reader.read_exact(&mut all).await.expect("all replies");
         all
     };
-    let (all, ()) = timeout(PATIENCE, async { tokio::join!(replies, send) })
+    // The server sends each reply with a system call of its own.
+    let (all, ()) = timeout(4 * PATIENCE, async { tokio::join!(replies, send) })
         .await
         .expect("in time");
     assert!(all.chunks(127).all(|pong| pong.starts_with(b"\x8a\x7dxx")));

@@ -47,8 +47,9 @@ async fn hanging_webhook_does_not_delay_shutdown() {
     let begun = Instant::now();
     server.signal("TERM");
     server.wait().await;
+    // Shorter than the timeout of the webhook.
     assert!(
-        begun.elapsed() < Duration::from_secs(12),
+        begun.elapsed() < Duration::from_secs(20),
         "{:?}",
         begun.elapsed()
     );

@@ -219,8 +219,16 @@ async fn a_full_disk_loses_events_and_no_request() {
         until_lost(&server, 5.0).await;
         assert!(errors(&server, "log").await == 5.0);
         assert!(errors(&server, "buffered").await == 0.0);
+        // The log follows the metric.
+        let message = "cannot write audit events";
+        let logged = async {
+            while !server.log().contains(message) {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        };
+        timeout(PATIENCE, logged).await.expect(message);
         let log = server.log();
-        assert_eq!(log.matches("cannot write audit events").count(), 1, "{log}");
+        assert_eq!(log.matches(message).count(), 1, "{log}");
         server.stop().await;
     }
 }

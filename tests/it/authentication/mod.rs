@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{PATIENCE, Protocol, Response, Server, Webhook};
+use crate::harness::{PATIENCE, Protocol, Response, Server, Webhook, write_file};
 
 const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -26,7 +26,7 @@ const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Writes a file for a flag.
 fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
     let path = directory.join(name);
-    std::fs::write(&path, text).expect("it can be written");
+    write_file(&path, text);
     path
 }
 

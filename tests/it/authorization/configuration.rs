@@ -18,7 +18,7 @@ pub(super) fn webhook(directory: &Path, name: &str, reviewer: &Reviewer, more: &
 - type: Webhook
   name: {name}
   webhook:
-    timeout: 3s
+    timeout: 30s
     subjectAccessReviewVersion: v1
     matchConditionSubjectAccessReviewVersion: v1
     connectionInfo: {{type: KubeConfigFile, kubeConfigFile: {file}}}
@@ -63,7 +63,7 @@ async fn webhooks_are_asked_in_order_about_the_requests_that_meet_their_conditio
 
     assert_eq!(status_of(&server, "jane").await, 200);
     assert!(guard.calls("jane").is_empty(), "no secret");
-    assert_eq!(owner.calls("jane")[0].path, "/owner?timeout=3s");
+    assert_eq!(owner.calls("jane")[0].path, "/owner?timeout=30s");
     let secrets = "/api/v1/namespaces/default/secrets";
     assert_eq!(as_user(&server, "jane", secrets).await.status, 200);
     assert_eq!(guard.calls("jane").len(), 1);

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    PATIENCE, Protocol, Reply, Response, Scrape, Server, Webhook, WebhookRequest,
+    PATIENCE, Protocol, Reply, Response, Scrape, Server, Webhook, WebhookRequest, write_file,
 };
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -79,7 +79,7 @@ fn reviewed(call: &WebhookRequest, status: &Value) -> Reply {
 /// Writes a file for a flag.
 fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
     let path = directory.join(name);
-    std::fs::write(&path, text).expect("it can be written");
+    write_file(&path, text);
     path
 }
 

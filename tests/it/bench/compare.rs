@@ -79,10 +79,9 @@ async fn two_runs_are_compared() {
     let output = compare(&[&old, &new, "--html", &html, "--name-b", "new <commit>"]).await;
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stderr}");
-    assert_eq!(
-        stderr,
-        "watchet bench: warning: the runs have different parameters: watchers (old: 3, new <commit>: 4)\n"
-    );
+    // A busy machine may add a warning that the generator was the bottleneck.
+    let warning = "watchet bench: warning: the runs have different parameters: watchers (old: 3, new <commit>: 4)";
+    assert!(stderr.lines().any(|line| line == warning), "{stderr}");
     let delivered = stdout
         .lines()
         .find(|line| line.starts_with("Events delivered"));

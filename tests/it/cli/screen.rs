@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -94,7 +93,7 @@ impl Terminal {
     /// Waits until the program and the terminal have ended.
     pub(super) async fn ended(mut self) {
         drop(self.keys);
-        let ended = tokio::time::timeout(Duration::from_secs(10), self.child.wait()).await;
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
         ended.expect("it ends").expect("its own child");
     }
 

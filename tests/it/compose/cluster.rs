@@ -62,7 +62,9 @@ impl Cluster {
             };
             command.env(variable, self.local(value));
         }
+        // On a busy machine a member may not run for a second, after which the others would elect a leader.
         command
+            .args(["--heartbeat-interval=500", "--election-timeout=5000"])
             .args(["--unsafe-no-fsync", "--log-level=warn"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

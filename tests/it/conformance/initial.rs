@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::site::{MAPS, Site, causes, is_failure, map, version};
+use super::site::{FRESHNESS_TIMEOUT, MAPS, Site, causes, is_failure, map, version};
 use super::watching::word;
 
 /// The query of a streaming list (KEP-3157).
@@ -303,7 +303,7 @@ pub(crate) async fn wc_168_without_trusted_progress_storage_begins_the_stream(si
         }
         let took = begun.elapsed();
         assert!(
-            took < Duration::from_secs(2),
+            took < FRESHNESS_TIMEOUT,
             "{query}: nothing to wait for: {took:?}"
         );
         if query != "&resourceVersion=0" {

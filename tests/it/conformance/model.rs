@@ -407,6 +407,6 @@ pub(crate) async fn reads_and_watches_agree_with_the_model(site: &Site) {
         client.catch_up(&run.model).await;
     }
     for client in &mut run.clients {
-        client.watch.is_silent().await;
+        client.watch.has_no_event().await;
     }
 }

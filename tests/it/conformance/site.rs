@@ -25,6 +25,9 @@ use crate::storage::Backend;
 /// The collection that most tests use: its objects have no defaults and no status.
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
+/// How long a request waits for a cache that is behind: the default of [`CacherConfig`]. A request that must not wait takes less.
+pub(crate) const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// A server of the suite.
 pub(crate) struct Site {
     /// The back end, with fault injection.

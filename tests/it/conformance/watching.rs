@@ -115,6 +115,21 @@ impl Watching {
         }
     }
 
+    /// Asserts that the watch sends nothing but bookmarks for a moment.
+    pub(crate) async fn has_no_event(&mut self) {
+        let event = async {
+            loop {
+                match self.read().await {
+                    Some(frame) if frame["type"] == "BOOKMARK" => {}
+                    other => return other,
+                }
+            }
+        };
+        if let Ok(received) = timeout(SILENCE, event).await {
+            panic!("an event or the end: {received:?}");
+        }
+    }
+
     /// Returns the frames up to the end of the body.
     pub(crate) async fn rest(&mut self) -> Vec<Value> {
         let mut frames = Vec::new();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::races::{
-    clients_that_finalize_a_namespace_concurrently_meet_no_conflict,
+    assert_no_errors, clients_that_finalize_a_namespace_concurrently_meet_no_conflict,
     orphans_of_a_new_kind_are_not_deleted,
 };
 use crate::harness::{Kubectl, PATIENCE, Server, on_both};
@@ -178,7 +178,7 @@ async fn a_terminating_namespace_reports_remaining_content(_: &Server, kubectl: 
             release,
         ])
         .await;
-    let gone = ["wait", "--for=delete", "ns/slow", "--timeout=20s"];
+    let gone = ["wait", "--for=delete", "ns/slow", "--timeout=30s"];
     kubectl.run(&gone).await;
 }
 
@@ -251,7 +251,7 @@ async fn two_servers_on_one_etcd() {
     third.run(&["create", "configmap", "m", "-n", "team"]).await;
     third.run(&["delete", "namespace", "team"]).await;
     for server in [one, two, idle] {
-        assert!(!server.log().contains("ERROR"), "{}", server.log());
+        assert_no_errors(&server);
         server.stop().await;
     }
 }

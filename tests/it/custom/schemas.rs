@@ -172,7 +172,7 @@ pub(super) async fn an_object_that_a_stricter_schema_makes_invalid_can_be_update
         .await;
     assert_eq!(code, 422, "{body}");
     let headers: [(&str, &str); 0] = [];
-    let list = format!("{FOOS}?watch=1&resourceVersion=0&timeoutSeconds=1");
+    let list = format!("{FOOS}?watch=1&resourceVersion=0&timeoutSeconds=5");
     let answer = watch.send(Method::GET, &list, &headers, "").await;
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
     assert!(text.contains(r#""size":4"#), "{text}");

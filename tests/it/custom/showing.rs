@@ -16,7 +16,7 @@ pub(super) async fn kubectl_finds_waits_and_prints(world: &mut World) {
             "wait",
             "--for=condition=established",
             "crd/foos.example.com",
-            "--timeout=10s",
+            "--timeout=30s",
         ])
         .await;
     assert!(waited.ends_with("condition met\n"), "{waited}");
@@ -107,7 +107,7 @@ pub(super) async fn fields_select(world: &mut World) {
         .get(&format!("{FOOS}?fieldSelector=spec.other%3D1"))
         .await;
     assert_eq!(code, 400, "{body}");
-    let watch = format!("{FOOS}?watch=1&fieldSelector=spec.color%3Dblue&timeoutSeconds=1");
+    let watch = format!("{FOOS}?watch=1&fieldSelector=spec.color%3Dblue&timeoutSeconds=5");
     let headers: [(&str, &str); 0] = [];
     let answer = world.wire.send(Method::GET, &watch, &headers, "").await;
     let text = String::from_utf8(answer.body.to_vec()).unwrap();

@@ -56,7 +56,7 @@ pub(super) async fn each_version_lists_the_objects_of_the_others(world: &mut Wor
             assert_eq!(got["apiVersion"], version);
         }
         let headers: [(&str, &str); 0] = [];
-        let watch = format!("{path}?watch=1&timeoutSeconds=1");
+        let watch = format!("{path}?watch=1&timeoutSeconds=5");
         let answer = world.wire.send(Method::GET, &watch, &headers, "").await;
         let text = String::from_utf8(answer.body.to_vec()).unwrap();
         assert_eq!(text.lines().count(), 2, "{text}");
@@ -99,7 +99,7 @@ pub(super) async fn tables_have_the_columns_of_their_version(world: &mut World) 
     world.post(FOOS, &foo("a", json!({"color": "red"}))).await;
     let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
     for (path, columns) in [(FOOS, 5), (OLDER, 2), (FOOS, 5)] {
-        let watch = format!("{path}?watch=1&timeoutSeconds=1");
+        let watch = format!("{path}?watch=1&timeoutSeconds=5");
         let answer = world.wire.send(Method::GET, &watch, &headers, "").await;
         let text = String::from_utf8(answer.body.to_vec()).unwrap();
         let event: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();

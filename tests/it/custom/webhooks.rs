@@ -257,7 +257,7 @@ pub(super) async fn watchers_share_converted_objects(world: &mut World) {
         .unwrap()
         .to_owned();
     let before = webhook.calls().len();
-    let path = format!("{NEWER}?watch=1&timeoutSeconds=3&resourceVersion={at}");
+    let path = format!("{NEWER}?watch=1&timeoutSeconds=10&resourceVersion={at}");
     let mut wires = Vec::new();
     for _ in 0..20 {
         wires.push(world.server.plain(Protocol::Http1).await);
@@ -306,7 +306,7 @@ pub(super) async fn watchers_share_converted_objects(world: &mut World) {
     // A watch of Tables, and a watch with initial events.
     assert_eq!(world.post(FOOS, &sized("v1", "b", 7)).await.0, 201);
     let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
-    let path = format!("{NEWER}?watch=1&timeoutSeconds=1");
+    let path = format!("{NEWER}?watch=1&timeoutSeconds=5");
     let response = world.wire.send(Method::GET, &path, &headers, "").await;
     let event: Value = serde_json::from_slice(response.body.trim_ascii()).unwrap();
     assert_eq!(
@@ -366,7 +366,7 @@ pub(super) async fn fields_select_in_every_version(world: &mut World) {
     assert_eq!(world.delete(&format!("{FOOS}/c")).await.0, 200);
     for (path, size) in [(FOOS, "spec.size"), (NEWER, "spec.dimensions.size")] {
         let watch = format!(
-            "{path}?watch=1&timeoutSeconds=2&resourceVersion={at}&fieldSelector={size}%3D1"
+            "{path}?watch=1&timeoutSeconds=5&resourceVersion={at}&fieldSelector={size}%3D1"
         );
         let events = watched(&mut world.wire, &watch).await;
         let received: Vec<_> = events

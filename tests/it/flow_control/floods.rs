@@ -73,7 +73,11 @@ async fn system_traffic_passes_while_users_are_rejected() {
                 Method::POST => lease("n1"),
                 _ => Value::Null,
             };
-            let passed = timeout(PATIENCE / 3, send_as(server, user, method, &path, &body)).await;
+            let passed = timeout(
+                PATIENCE * 2 / 3,
+                send_as(server, user, method, &path, &body),
+            )
+            .await;
             let passed = passed.unwrap_or_else(|_| panic!("{schema} waits for the flood"));
             assert!(passed.status.is_success(), "{schema}: {}", passed.text());
             let schemas = Cluster(server).get(&format!("{SCHEMAS}/{schema}")).await;

@@ -84,7 +84,7 @@ async fn until_flow(server: &Server, user: &str, schema: &Value, level: &Value) 
             if actual == uids {
                 return;
             }
-            sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(20)).await;
         }
     };
     timeout(PATIENCE, reached).await.expect("the flow");
@@ -100,7 +100,7 @@ async fn until_metric(server: &Server, name: &str, schema: &str, value: f64) {
     let label = format!("flow_schema=\"{schema}\"");
     let reached = async {
         while scrape(server).await.sum(name, &[&label]) < value {
-            sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(20)).await;
         }
     };
     timeout(PATIENCE, reached).await.expect(name);
@@ -181,7 +181,7 @@ const EXECUTING: &str = "apiserver_flowcontrol_current_executing_requests";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_one_user_delays_no_other() {
     let slow = Slow::start(&[]).await;
-    let (server, flood) = (&slow.server, 20);
+    let (server, flood) = (&slow.server, 6);
     slow.configure("team", &queues(50), &["ann", "bob"]).await;
     let ann = join_all((0..flood).map(|number| slow.create_slowly("ann", number)));
     let others = async {
@@ -268,7 +268,7 @@ async fn requests_are_rejected_and_changed_objects_take_effect() {
                 assert_eq!(condition["reason"], "NotFound");
                 return;
             }
-            sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(20)).await;
         }
     };
     timeout(PATIENCE, dangling).await.expect("the condition");
@@ -383,7 +383,7 @@ async fn watches_per_user_are_limited_by_a_flag() {
                 return;
             }
             wire = server.plain(Protocol::Http1).await;
-            sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(20)).await;
         }
     };
     timeout(PATIENCE, reopened).await.expect("another watch");

@@ -294,6 +294,13 @@ fn without_settings(mut command: Command) -> Command {
     command
 }
 
+/// Writes a file at once: a server that reads it again meanwhile finds the old or the new text.
+pub(crate) fn write_file(path: &Path, text: &str) {
+    let new = path.with_added_extension("new");
+    std::fs::write(&new, text).expect("it can be written");
+    std::fs::rename(&new, path).expect("it can be replaced");
+}
+
 /// Sends a signal to a process.
 pub(crate) fn signal(pid: u32, name: &str) {
     let sent = std::process::Command::new("sh")

@@ -191,7 +191,7 @@ async fn handlers_and_indexes_can_be_added_later(server: &Server) {
     })
     .await;
     let expected = super::listed(&maps).await;
-    assert_eq!(late.view(), expected);
+    until("what is listed", || late.view() == expected).await;
     until("what is listed", || never.view() == expected).await;
     assert_eq!(
         never.look(|received| (received.updates, received.resyncs)),

@@ -199,15 +199,18 @@ async fn undecodable_values_are_reported_until_they_are_deleted() {
             text.contains(key) && text.contains(problem),
             "{path}: {text}"
         );
-        let ready = wire.get("/readyz").await;
-        assert_eq!(ready.status, 500, "{}", ready.text());
-        assert!(
-            ready.text().contains("[-]watchcache failed"),
-            "{}",
-            ready.text()
-        );
-        let log = server.log();
-        assert!(log.contains(key) && log.contains(problem), "{log}");
+        // The list may fail before the health check does, and before it is logged.
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let (ready, log) = (wire.get("/readyz").await, server.log());
+            let is_unready = ready.status == 500 && ready.text().contains("[-]watchcache failed");
+            if is_unready && log.contains(key) && log.contains(problem) {
+                break;
+            }
+            let now = tokio::time::Instant::now();
+            assert!(now < deadline, "{}\n{log}", ready.text());
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
     }
 
     for key in [BROKEN, OLD] {

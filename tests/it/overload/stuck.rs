@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::slow_clients::{SlowClients, request};
@@ -16,6 +17,22 @@ const FLAGS: [&str; 3] = [
     "--memory-limit=0",
 ];
 
+/// Waits for `limit`, and until the server has closed its socket: reading before that continues the response.
+async fn until_closed(server: &Server, stream: &TcpStream, limit: Duration) {
+    let sockets = || std::fs::read_to_string("/proc/net/tcp").expect("procfs");
+    let address = |port: u16| format!("0100007F:{port:04X}");
+    let client = address(stream.local_addr().expect("an address").port());
+    let server = address(server.insecure().port());
+    assert!(sockets().contains(&format!(" {client} {server} ")));
+    sleep(limit).await;
+    let deadline = Instant::now() + PATIENCE;
+    // 01 is the state ESTABLISHED.
+    while sockets().contains(&format!(" {server} {client} 01 ")) {
+        assert!(Instant::now() < deadline, "the response does not end");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_is_not_read_ends_at_the_request_timeout() {
     let limit = Duration::from_secs(3);
@@ -23,7 +40,7 @@ async fn a_list_that_is_not_read_ends_at_the_request_timeout() {
     fill(&server).await;
     let started = Instant::now();
     let mut stream = request(&server, MAPS, "").await;
-    sleep(limit + Duration::from_secs(2)).await;
+    until_closed(&server, &stream, limit).await;
     let mut received = Vec::new();
     let end = timeout(PATIENCE, stream.read_to_end(&mut received)).await;
     // The connection is closed, with or without a reset.

@@ -11,7 +11,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::json;
 
-use crate::harness::{Identity, PROTOCOLS, Protocol, Server, Wire, tls};
+use crate::harness::{Identity, PROTOCOLS, Protocol, Server, Wire, tls, write_file};
 use crate::storage::etcd::EtcdProcess;
 
 fn mode(path: &Path) -> u32 {
@@ -56,7 +56,7 @@ impl Ca {
 
 fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
     let path = directory.join(name);
-    std::fs::write(&path, text).expect("it can be written");
+    write_file(&path, text);
     path
 }
 
@@ -414,15 +414,19 @@ async fn the_servers_own_certificates_are_renewed_without_a_restart() {
     let key = KeyPair::from_pem(&read("ca.key")).expect("a key");
     let der = CertificateDer::from_pem_slice(authority.as_bytes()).expect("PEM");
     let issuer = Issuer::from_ca_cert_der(&der, key).expect("an issuer");
-    for name in ["apiserver", "admin"] {
+    let soon = ["apiserver", "admin"].map(|name| {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let ten_days = Duration::from_secs(10 * 24 * 3600);
         params.not_after = rcgen::date_time_ymd(1970, 1, 1) + since_epoch.unwrap() + ten_days;
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &issuer).expect("a certificate");
-        write(&pki, &format!("{name}.key"), &key.serialize_pem());
-        write(&pki, &format!("{name}.crt"), &certificate.pem());
+        (name, key.serialize_pem(), certificate.pem())
+    });
+    // Without a pause: the server reads them again meanwhile.
+    for (name, key, certificate) in soon {
+        write(&pki, &format!("{name}.key"), &key);
+        write(&pki, &format!("{name}.crt"), &certificate);
     }
     let old_kubeconfig = std::fs::read(server.kubeconfig()).expect("it exists");
     let renewed = async {

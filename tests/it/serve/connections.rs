@@ -29,12 +29,6 @@ fn is_closed(stream: &TcpStream) -> bool {
     !matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-/// Waits a moment for the server to close the connection.
-async fn is_closed_soon(stream: &mut TcpStream) -> bool {
-    let read = timeout(Duration::from_millis(100), stream.read(&mut [0])).await;
-    read.is_ok()
-}
-
 async fn events(wire: &mut Wire) -> hyper::body::Incoming {
     let watch = request(Method::GET, WATCH, &[], full(""));
     let response = wire.open(watch).await.expect("a response");
@@ -89,7 +83,11 @@ async fn silent_connections_do_not_exhaust_the_open_files() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_maximum_are_refused_while_all_are_busy() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let flags = ["--secure-port=0", "--max-connections=4"];
+    let flags = [
+        "--secure-port=0",
+        "--insecure-port=auto",
+        "--max-connections=4",
+    ];
     let server = Server::start_exactly(directory.path(), &flags).await;
     let mut watches = Vec::new();
     for protocol in [PROTOCOLS, PROTOCOLS].concat() {
@@ -111,11 +109,18 @@ async fn connections_beyond_the_maximum_are_refused_while_all_are_busy() {
         event.expect("an event").expect("no error");
     }
     drop(watches);
-    // The server notices the closed connections one by one.
-    let accepted =
-        async { while is_closed_soon(&mut silent(server.secure(), 1).await[0]).await {} };
-    timeout(PATIENCE, accepted).await.expect("a free slot");
-    let mut next = server.admin(Protocol::Http1).await;
-    assert_eq!(next.get("/healthz").await.status, StatusCode::OK);
+    // The server refuses connections until it has noticed that others are closed. The maximum is that of both ports.
+    let served = async {
+        loop {
+            let mut next = server.plain(Protocol::Http1).await;
+            let healthz = request(Method::GET, "/healthz", &[], full(""));
+            if let Ok(response) = next.open(healthz).await {
+                return response.status();
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let status = timeout(PATIENCE, served).await.expect("a free slot");
+    assert_eq!(status, StatusCode::OK);
     server.stop().await;
 }

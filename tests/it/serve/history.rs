@@ -50,7 +50,11 @@ async fn expires(server: &Server) {
         wire.post(MAPS, &body).await;
         let answer = wire.send(Method::GET, &path, &[], "").await;
         let first = answer.body.split(|byte| *byte == b'\n').next();
-        let first: Value = serde_json::from_slice(first.unwrap_or_default()).expect("an event");
+        let first: Value = match first.unwrap_or_default() {
+            // On a busy machine the watch can time out before its first event.
+            [] => Value::Null,
+            line => serde_json::from_slice(line).expect("an event"),
+        };
         if first["type"] == "ERROR" {
             assert_eq!(first["object"]["code"], 410, "{first}");
             assert_eq!(first["object"]["reason"], "Expired", "{first}");

@@ -68,7 +68,9 @@ async fn a_server_without_free_files_says_so_once_and_recovers() {
     }
     sleep(Duration::from_secs(3)).await;
     let log = server.log();
-    assert_eq!(log.matches("cannot accept connections").count(), 1, "{log}");
+    // A second one if the machine is busy: the time between lines is limited, not their number.
+    let count = log.matches("cannot accept connections").count();
+    assert!((1..=2).contains(&count), "{log}");
     // Open connections go on.
     assert_eq!(wire.get("/livez").await.status, 200);
     set_soft_limit(&server, "1024").await;

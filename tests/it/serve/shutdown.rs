@@ -243,7 +243,8 @@ async fn watches_that_no_client_reads_are_closed() {
     let (mut server, mut wire) = server_with_20_mb().await;
     let mut stuck = Vec::new();
     for protocol in PROTOCOLS {
-        for timeout in ["", "&timeoutSeconds=1"] {
+        // Long enough for all to be open before the first ends.
+        for timeout in ["", "&timeoutSeconds=10"] {
             let mut wire = server.plain(protocol).await;
             let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0{timeout}");
             let response = wire.open(request(Method::GET, &path, &[], full(""))).await;

@@ -12,6 +12,7 @@ use watchet::storage::Storage;
 use watchet::tasks::Tasks;
 
 use super::etcd::EtcdProcess;
+use super::etcd_faults::revision;
 use super::support::{PATIENCE, create, key};
 
 fn pod(name: &str) -> String {
@@ -78,6 +79,7 @@ async fn state_of_a_restored_etcd_replaces_the_cache() {
     process.kill();
     process.back_up();
     process.restart().await;
+    revision(&store).await;
     for name in ["b", "c", "d"] {
         create(&store, &format!("/pods/ns/{name}"), &pod(name)).await;
     }
@@ -90,7 +92,7 @@ async fn state_of_a_restored_etcd_replaces_the_cache() {
     process.restore();
     process.restart().await;
     // Clients have received the revisions after the backup, so that etcd must not use them again.
-    assert!(store.current_revision().await.unwrap() > seen);
+    assert!(revision(&store).await > seen);
     until(&cacher, &["ns/a"]).await;
     let received = tokio::time::timeout(PATIENCE, watcher.next()).await;
     let received = received
@@ -133,6 +135,8 @@ async fn unreadable_value_of_another_writer_is_an_error_until_it_is_deleted() {
             matches!(&received[..], [WatchItem::Error(error)] if error.to_string().contains(named)),
             "{received:?}"
         );
+        // The watcher may get the error first.
+        until_unready(&cacher).await;
         let unready = cacher.readiness().unwrap_err();
         assert!(unready.contains(named), "{unready}");
         raw.delete(garbage, None).await.unwrap();

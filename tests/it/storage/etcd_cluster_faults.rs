@@ -18,8 +18,15 @@ use watchet::tasks::Tasks;
 use super::etcd::EtcdProcess;
 use super::support::{Follow, Maintained, PATIENCE, key, put};
 
-/// The most that a request may take: an election takes 1 s to 2 s, the rest is for a busy machine.
-const REQUEST_MAX: Duration = Duration::from_secs(4);
+/// The most that a request may take: an election takes 1 s to 2 s, the rest is for a busy machine. The tests exist for
+/// failures of 7 s and more.
+const REQUEST_MAX: Duration = Duration::from_secs(6);
+
+/// The kinds of requests that each test must have sent, apart from reads.
+const KINDS: [&str; 4] = ["create", "update", "delete", "cached list"];
+
+/// The number of concurrent requests: four clients update, four create, one lists.
+const CLIENTS: usize = 9;
 
 /// What the clients have observed.
 #[derive(Debug, Default)]
@@ -182,6 +189,8 @@ struct Load {
     cacher: Arc<Cacher>,
     tasks: Tasks,
     start: ResourceVersion,
+    /// The term of the leader at the start. The last member, which no test kills or pauses alone, reports it.
+    term: usize,
     _maintained: Maintained,
 }
 
@@ -194,6 +203,7 @@ impl Load {
         if !prefers_leader {
             members.swap(0, 1);
         }
+        let term = term(&members[2]).await;
         let config = Etcd3Config {
             endpoints: members
                 .iter()
@@ -225,6 +235,7 @@ impl Load {
             cacher,
             members,
             tasks,
+            term,
             _maintained: maintained,
         };
         for number in 0..4 {
@@ -238,7 +249,11 @@ impl Load {
         let clients = load.clients.clone();
         load.tasks.spawn("list", clients.list(load.cacher.clone()));
         sleep(Duration::from_secs(2)).await;
-        assert_eq!(load.clients.observed.lock().errors, Vec::<String>::new());
+        // A busy machine can stop a member for a moment, or delay heartbeats until the members elect another leader.
+        let elections = self::term(&load.members[2]).await - load.term;
+        let errors = std::mem::take(&mut load.clients.observed.lock().errors);
+        let expected = CLIENTS * (1 + 2 * elections);
+        assert!(errors.len() <= expected, "{elections} {errors:?}");
         load
     }
 
@@ -265,9 +280,10 @@ impl Load {
         }
     }
 
-    /// Stops the clients, checks what they observed, and returns the number of errors.
-    async fn end(self, scenario: &str) -> usize {
+    /// Stops the clients, checks what they observed, and returns the numbers of errors and of elections.
+    async fn end(self, scenario: &str) -> (usize, usize) {
         self.clients.verify_later().await;
+        let elections = term(&self.members[2]).await - self.term;
         let Self {
             clients,
             tasks,
@@ -288,17 +304,25 @@ impl Load {
         for (kind, slowest) in &observed.slowest {
             assert!(*slowest < REQUEST_MAX, "{kind}: {slowest:?}");
         }
-        for kind in ["create", "update", "delete", "cached list"] {
-            assert!(observed.counts[kind].0 > 20, "{kind} was tested");
-        }
-        observed.errors.len()
+        (observed.errors.len(), elections)
     }
 }
 
 impl Clients {
-    /// Lets the clients run after the fault.
+    /// Lets the clients run after the fault, until there were many requests of each kind.
     async fn verify_later(&self) {
         sleep(Duration::from_secs(2)).await;
+        let is_tested = |kind: &str| {
+            let observed = self.observed.lock();
+            observed.counts.get(kind).is_some_and(|count| count.0 > 20)
+        };
+        let tested = async {
+            while !KINDS.into_iter().all(is_tested) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let within = timeout(PATIENCE, tested).await;
+        within.expect("requests of each kind");
     }
 }
 
@@ -316,6 +340,15 @@ async fn leader(members: &[EtcdProcess]) -> usize {
     panic!("there is no leader");
 }
 
+/// Returns the term of the leader, which each election increments.
+async fn term(member: &EtcdProcess) -> usize {
+    let mut client = etcd_client::Client::connect([member.url()], None)
+        .await
+        .unwrap();
+    let term = client.status().await.unwrap().raft_term();
+    usize::try_from(term).unwrap()
+}
+
 /// All writes failed for 8.9 s when the preferred member hung, although two of three members responded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_follower_costs_no_request_much_time() {
@@ -325,11 +358,16 @@ async fn hanging_follower_costs_no_request_much_time() {
     // The clients use another member since, and do not notice that the member continues.
     let errors = load.clients.observed.lock().errors.len();
     load.members[0].resume();
-    let end = load.end("hanging follower").await;
-    assert_eq!(end, errors, "nothing fails when the member continues");
+    let (end, elections) = load.end("hanging follower").await;
+    // A busy machine can delay heartbeats until the members elect another leader.
+    let by_elections = 2 * CLIENTS * elections;
     assert!(
-        errors <= 9,
-        "at most one request of each client fails: {errors}"
+        end - errors <= by_elections,
+        "nothing fails when the member continues: {errors} and {end}, {elections} elections"
+    );
+    assert!(
+        errors <= CLIENTS + by_elections,
+        "at most one request of each client fails: {errors}, {elections} elections"
     );
 }
 
@@ -398,6 +436,7 @@ async fn cache_is_fresh_shortly_after_an_outage() {
     load.recovers().await;
     let recovered = returned.elapsed();
     println!("fresh and ready {recovered:?} after etcd's return");
-    assert!(recovered < Duration::from_secs(2), "{recovered:?}");
+    // Another election takes 1 s to 2 s.
+    assert!(recovered < Duration::from_secs(4), "{recovered:?}");
     load.end("outage").await;
 }

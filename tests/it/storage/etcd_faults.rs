@@ -209,7 +209,7 @@ async fn unreachable_endpoint_is_skipped() {
 }
 
 /// Returns the revision once etcd, which has been started again, has a leader.
-async fn revision(store: &Arc<dyn Storage>) -> ResourceVersion {
+pub(super) async fn revision(store: &Arc<dyn Storage>) -> ResourceVersion {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match store.current_revision().await {

@@ -88,7 +88,7 @@ async fn a_full_disk_can_be_left() {
         wire.send(Method::DELETE, &path, &[], "").await.status,
         StatusCode::OK
     );
-    let watch = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={version}");
+    let watch = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=5&resourceVersion={version}");
     let events = wire.get(&watch).await.text();
     assert!(events.contains("DELETED"), "{events}");
     assert!(

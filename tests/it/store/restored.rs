@@ -15,7 +15,7 @@ use crate::storage::etcd::EtcdProcess;
 /// nothing.
 async fn assert_expired(server: &Server, version: u64) {
     let mut wire = server.plain(Protocol::Http1).await;
-    let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={version}");
+    let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=5&resourceVersion={version}");
     let watch = wire.send(Method::GET, &path, &[], "").await;
     let first = watch.body.split(|byte| *byte == b'\n').next();
     let first: Value = serde_json::from_slice(first.unwrap_or_default()).expect("an event");
@@ -34,7 +34,7 @@ async fn assert_expired(server: &Server, version: u64) {
     let (_, now) = list(server).await;
     assert!(now > version, "{now} after {version}");
     let made = create(server, "after").await;
-    let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={now}");
+    let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=5&resourceVersion={now}");
     let watch = wire.send(Method::GET, &path, &[], "").await;
     let event: Value = serde_json::from_slice(watch.body.trim_ascii()).expect("one event");
     assert_eq!(super::version(&event["object"]), made, "{event}");
@@ -140,6 +140,26 @@ async fn start_with(etcd: &EtcdProcess, directory: &Path) -> Server {
     Server::start_in(directory, &["--storage=etcd", &servers]).await
 }
 
+/// Waits until the file with the last revision, which the server replaces once per second, has `revision`.
+async fn until_remembered(directory: &Path, revision: u64) {
+    let file = directory.join("data/etcd-revision");
+    let remembered = async {
+        loop {
+            let line = fs::read_to_string(&file).unwrap_or_default();
+            let stored = line
+                .split(' ')
+                .next()
+                .and_then(|word| word.parse::<u64>().ok());
+            if stored >= Some(revision) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let within = tokio::time::timeout(PATIENCE, remembered).await;
+    within.expect("the file is written");
+}
+
 /// etcd gave out the revisions after those of the backup again, and a watch that resumed from one of them missed changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_etcd_that_was_restored_while_no_server_ran_continues_at_a_later_revision() {
@@ -157,8 +177,7 @@ async fn an_etcd_that_was_restored_while_no_server_ran_continues_at_a_later_revi
     for name in ["b", "c", "d", "e", "f"] {
         last = create(&server, name).await;
     }
-    // The file with the last revision is written once per second.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    until_remembered(directory.path(), last).await;
     server.kill().await;
 
     etcd.kill();
@@ -179,7 +198,7 @@ async fn an_etcd_that_was_restored_while_no_server_ran_continues_at_a_later_revi
     let server = start_with(&etcd, other.path()).await;
     assert!(!server.log().contains(advanced), "{}", server.log());
     let mut wire = server.plain(Protocol::Http1).await;
-    let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1&resourceVersion={last}");
+    let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=5&resourceVersion={last}");
     let watched = wire.get(&path).await;
     assert!(watched.text().contains("410"), "{}", watched.text());
     server.stop().await;

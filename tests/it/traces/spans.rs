@@ -197,7 +197,8 @@ async fn the_span_of_a_watch_ends_with_the_watch() {
     let collector = Collector::start().await;
     let server = Server::start(&[&flag(directory.path(), &collector.endpoint(), 0)]).await;
     let mut plain = server.plain(Protocol::Http1).await;
-    let path = format!("{MAPS}?watch=true&timeoutSeconds=2");
+    // Long enough that the watch is still open when the test reads the metrics.
+    let path = format!("{MAPS}?watch=true&timeoutSeconds=5");
     let parent = traceparent(TRACE, true);
     let watched = plain
         .send(Method::GET, &path, &[("traceparent", &parent)], "")

@@ -76,7 +76,12 @@ async fn kill_9_loses_no_acknowledged_write() {
     let directory = tempfile::tempdir().unwrap();
     let mut random = Rng::with_seed(seed_or(0x5eed_c4a5));
     let mut acknowledged = Vec::new();
-    for round in 0..12 {
+    for round in 0.. {
+        if round >= 12 && acknowledged.len() > 100 {
+            return;
+        }
+        // On a slow disk a round has only a few writes.
+        assert!(round < 60, "{} writes only", acknowledged.len());
         let mut writing = Writing::start(directory.path(), random.u64(..));
         acknowledged.push(writing.first());
         tokio::time::sleep(Duration::from_micros(random.u64(..) % 150_000)).await;
@@ -85,7 +90,6 @@ async fn kill_9_loses_no_acknowledged_write() {
         let store = reopen(directory.path());
         check(&store, &acknowledged).await;
     }
-    assert!(acknowledged.len() > 100, "the child was busy");
 }
 
 /// A store that was killed during its creation opens too.

@@ -81,7 +81,7 @@ async fn stores_of_released_versions_are_served() {
         let deployment = release.objects.iter().find(|o| o["kind"] == "Deployment");
         let before = version(deployment.expect("a deployment"));
         let path = format!(
-            "/api/v1/namespaces/kept/configmaps?watch=1&timeoutSeconds=1&resourceVersion={before}"
+            "/api/v1/namespaces/kept/configmaps?watch=1&timeoutSeconds=5&resourceVersion={before}"
         );
         let watch = wire.send(Method::GET, &path, &[], "").await;
         let lines = watch.body.split(|byte| *byte == b'\n');
