@@ -25,9 +25,9 @@ use watchet_tasks::Tasks;
 /// The time limit for a write after a start to wait until the configurations are read.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// How long a write of a configuration waits until this server applies it. The cache receives it within
-/// milliseconds.
-const APPLY_MAX: Duration = Duration::from_secs(2);
+/// How long a write of a configuration waits at most until this server applies it. The cache usually receives it within
+/// milliseconds, on a busy machine within seconds.
+const APPLY_MAX: Duration = Duration::from_secs(10);
 
 /// A kind of configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -31,7 +31,7 @@ use watchet_schema::openapi::SchemaText;
 use watchet_tasks::Tasks;
 
 /// The time limit for a write of a definition to wait until the server serves the definition.
-const SERVED_WITHIN: Duration = Duration::from_secs(2);
+const SERVED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The estimated memory in bytes that a definition may take: some 38,000 properties. It is less than for other objects,
 /// because the schema is in memory once more while it is checked.
