@@ -61,7 +61,26 @@ export class Browser {
       else resolve(message.result);
     } else {
       this.pages.get(message.sessionId)?.receive(message);
+      if (message.method === 'Tracing.dataCollected') this.trace.push(...message.params.value);
+      if (message.method === 'Tracing.tracingComplete') this.onTraced(message.params);
     }
+  }
+
+  /** Records the tasks of all pages. Returns a function that ends this and returns the longest CPU time of a task, in milliseconds. */
+  async traceTasks() {
+    this.trace = [];
+    const traced = new Promise((resolve) => { this.onTraced = resolve; });
+    await this.call('Tracing.start', { transferMode: 'ReportEvents', traceConfig: { includedCategories: ['toplevel'], excludedCategories: ['*'] } });
+    return async () => {
+      await this.call('Tracing.end');
+      if ((await traced).dataLossOccurred) throw new Error('the trace is incomplete');
+      const threadOf = ({ pid, tid }) => `${pid} ${tid}`;
+      const isMain = ({ name, args }) => name === 'thread_name' && args.name === 'CrRendererMain';
+      const threads = new Set(this.trace.filter(isMain).map(threadOf));
+      const times = this.trace.filter((event) => event.tdur !== undefined && threads.has(threadOf(event))).map(({ tdur }) => tdur / 1000);
+      if (times.length === 0) throw new Error('the trace has no tasks');
+      return times.reduce((one, other) => Math.max(one, other));
+    };
   }
 
   /** Opens a page with own cookies and storage, or a further tab beside `page`. */
@@ -69,10 +88,16 @@ export class Browser {
     const browserContextId = beside?.browserContextId ?? (await this.call('Target.createBrowserContext')).browserContextId;
     const { targetId } = await this.call('Target.createTarget', { url: 'about:blank', browserContextId });
     const { sessionId } = await this.call('Target.attachToTarget', { targetId, flatten: true });
-    const page = new Page(this, sessionId, browserContextId);
+    const page = new Page(this, targetId, sessionId, browserContextId);
     this.pages.set(sessionId, page);
     for (const domain of ['Page', 'Runtime', 'Log', 'Network']) await page.call(`${domain}.enable`);
     return page;
+  }
+
+  /** Closes all pages. */
+  async closePages() {
+    await Promise.all([...this.pages.values()].map(({ targetId }) => this.call('Target.closeTarget', { targetId })));
+    this.pages.clear();
   }
 
   /** Ends the browser and deletes its files. */
@@ -84,7 +109,8 @@ export class Browser {
     this.child.kill('SIGKILL');
     await Promise.race([ended, exit]);
     this.socket.close();
-    rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
+    // The browser's child processes can still write files.
+    rmSync(this.directory, { recursive: true, force: true, maxRetries: 50 });
   }
 }
 
@@ -92,8 +118,10 @@ const KEYS = { ' ': ['Space', 32], Enter: ['Enter', 13], Escape: ['Escape', 27],
 
 /** A page of the browser. */
 export class Page {
-  constructor(browser, sessionId, browserContextId) {
-    Object.assign(this, { browser, sessionId, browserContextId });
+  constructor(browser, targetId, sessionId, browserContextId) {
+    Object.assign(this, { browser, targetId, sessionId, browserContextId });
+    /** The addresses of the requests of the page so far. */
+    this.requests = [];
     /** Errors of the console, uncaught exceptions, and violations of the Content Security Policy. */
     this.problems = [];
   }
@@ -108,6 +136,8 @@ export class Page {
       this.problems.push(exceptionDetails.exception?.description ?? exceptionDetails.text);
     } else if (method === 'Runtime.consoleAPICalled' && ['error', 'warning', 'assert'].includes(params.type)) {
       this.problems.push(params.args.map(({ value, description }) => value ?? description).join(' '));
+    } else if (method === 'Network.requestWillBeSent') {
+      this.requests.push(params.request.url);
     } else if (method === 'Page.javascriptDialogOpening') {
       // The user accepts each question.
       this.call('Page.handleJavaScriptDialog', { accept: true });
@@ -120,11 +150,6 @@ export class Page {
   async emulate({ width, height = 800, scheme = 'light' }) {
     await this.call('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile: width < 700 });
     await this.call('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: scheme }] });
-  }
-
-  /** Runs a script in each document, before its own scripts. */
-  async onNewDocument(source) {
-    await this.call('Page.addScriptToEvaluateOnNewDocument', { source });
   }
 
   /** Opens an address. */
@@ -146,6 +171,15 @@ export class Page {
       const value = await this.evaluate(expression).catch(() => undefined);
       if (value) return value;
       if (Date.now() > end) throw new Error(`not in ${WAIT_TIMEOUT} ms: ${what}; the page shows:\n${await this.text()}`);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+
+  /** Waits until the page has sent a request to watch a resource. */
+  async untilWatch(resource) {
+    const end = Date.now() + WAIT_TIMEOUT;
+    while (!this.requests.some((url) => url.includes(`/${resource}?`) && url.includes('watch=true'))) {
+      if (Date.now() > end) throw new Error(`no watch of ${resource} in ${WAIT_TIMEOUT} ms: ${this.requests.join('\n')}`);
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   }

@@ -5,37 +5,29 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { after, before, test } from 'node:test';
+import { after, afterEach, before, test } from 'node:test';
 
 import { Browser } from './browser.js';
 import { READER, Server } from './server.js';
 
 const OBJECTS = 20_000;
-/** The time in milliseconds for which a page may not handle keys: several times what an idle machine needs. */
-const BLOCKED_MAX = 1000;
+/** The CPU time in milliseconds for which a page may not handle keys: many times the slices of about 10 ms in which it works. It
+ * is not wall time, because a busy machine interrupts the page. */
+const BLOCKED_MAX = 250;
 const CONFIG_MAPS = '/api/v1/namespaces/default/configmaps';
 const PODS = '/api/v1/namespaces/default/pods';
-
-/** Measures the longest time for which timers of the page did not run. */
-const MEASURE = `{
-  window.longestPause = 0;
-  let last = performance.now();
-  const tick = () => {
-    const now = performance.now();
-    window.longestPause = Math.max(window.longestPause, now - last);
-    last = now;
-    setTimeout(tick, 10);
-  };
-  tick();
-}`;
 
 let server;
 let browser;
 const pages = [];
 
 before(async () => {
-  [server, browser] = await Promise.all([Server.start(), Browser.start(process.env.WATCHET_TEST_CHROMIUM)]);
+  // The time slider reads versions from the start of the run, which a compaction would delete.
+  [server, browser] = await Promise.all([Server.start('--etcd-compaction-interval=1h'), Browser.start(process.env.WATCHET_TEST_CHROMIUM)]);
 });
+
+// Pages of an earlier test would take the CPU from the next one.
+afterEach(() => browser?.closePages());
 
 after(async () => {
   await browser?.close();
@@ -46,7 +38,6 @@ after(async () => {
 async function openConsole(options = {}) {
   const page = await browser.open();
   await page.emulate({ width: 1280, ...options });
-  await page.onNewDocument(MEASURE);
   const link = execFileSync(server.binary, ['console', '--kubeconfig', server.kubeconfig], { encoding: 'utf8' }).trim();
   await page.navigate(link);
   await page.until("document.querySelector('nav a')");
@@ -89,8 +80,13 @@ test('the link that the server prints logs in once', async () => {
 test('a new tab takes over the session of an open one', async () => {
   const page = await openConsole();
   const tab = await browser.open(page);
-  await tab.navigate(`${server.url}/console/`);
-  await tab.until("document.querySelector('.user')?.innerText === 'kubernetes-admin'");
+  // The open tab has a second to answer, which is short for a busy machine.
+  let user;
+  for (let attempt = 0; attempt < 20 && user !== 'kubernetes-admin'; attempt += 1) {
+    await tab.navigate(`${server.url}/console/`);
+    user = await tab.until("document.querySelector('.user')?.innerText || document.body.innerText.includes('Open the link')");
+  }
+  assert.equal(user, 'kubernetes-admin');
   const other = await browser.open();
   await other.navigate(`${server.url}/console/`);
   await other.untilText('Open the link');
@@ -130,7 +126,7 @@ test('a pod appears in the list and on the tape, and its change has a difference
   await list.untilText('live');
   await go(tape, '#/tape');
   await tape.untilText('No events yet');
-  await new Promise((resolve) => setTimeout(resolve, 500));
+  await tape.untilWatch('pods');
   await server.call('POST', PODS, pod('appears', { app: 'web' }));
   await list.until(hasRow('appears'));
   await tape.until(hasRow('default/appears'));
@@ -234,7 +230,7 @@ test('a list of 20,000 objects scrolls, and the page is never blocked for long',
   };
   await Promise.all(Array.from({ length: 16 }, create));
   const page = await openConsole();
-  await page.evaluate('window.longestPause = 0');
+  const endTrace = await browser.traceTasks();
   await go(page, '#/objects/configmaps');
   await page.until(`Number(document.querySelector('.state')?.dataset.count) >= ${OBJECTS}`);
   await page.press('End');
@@ -249,13 +245,14 @@ test('a list of 20,000 objects scrolls, and the page is never blocked for long',
   await page.press('Enter');
   await page.untilText('Timeline');
   await page.until("document.querySelector('.yaml')?.textContent.includes('index: \"12345\"')");
-  const blocked = await page.evaluate('window.longestPause');
-  assert.ok(blocked < BLOCKED_MAX, `the page was blocked for ${blocked} ms`);
+  const blocked = await endTrace();
+  assert.ok(blocked < BLOCKED_MAX, `the page was blocked for ${blocked} ms of CPU time`);
 });
 
 test('a user who may only read pods logs in with a token, and sees what is not allowed', async () => {
   await server.call('POST', '/apis/rbac.authorization.k8s.io/v1/clusterroles', { metadata: { name: 'pods-only' }, rules: [{ apiGroups: [''], resources: ['pods'], verbs: ['get', 'list', 'watch'] }] });
   await server.call('POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings', { metadata: { name: 'pods-only' }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'pods-only' }, subjects: [{ kind: 'User', apiGroup: 'rbac.authorization.k8s.io', name: 'reader' }] });
+  await server.call('POST', PODS, pod('readable'));
   const page = await browser.open();
   await page.emulate({ width: 1280 });
   await page.navigate(`${server.url}/console/`);
@@ -268,7 +265,7 @@ test('a user who may only read pods logs in with a token, and sees what is not a
   await page.press('Enter');
   await page.until("document.querySelector('.user')?.innerText === 'reader'");
   await go(page, '#/objects/pods');
-  await page.until(hasRow('second'));
+  await page.until(hasRow('readable'));
   await go(page, '#/objects/secrets');
   await page.untilText('may not list secrets');
   await go(page, '#/overview');
@@ -279,10 +276,11 @@ test('a user who may only read pods logs in with a token, and sees what is not a
 });
 
 test('the insecure port needs no login', async () => {
+  await server.call('POST', PODS, pod('open'));
   const page = await browser.open();
   await page.emulate({ width: 1280 });
   await page.navigate(`${server.insecure}/console/#/objects/pods`);
-  await page.until(hasRow('second'));
+  await page.until(hasRow('open'));
   assert.deepEqual(page.problems, []);
 });
 
@@ -290,18 +288,26 @@ test('every page fits the width of a phone and of a desktop, in both color schem
   await server.call('POST', '/apis/apps/v1/namespaces/default/deployments', { metadata: { name: 'web' }, spec: { replicas: 2, selector: { matchLabels: { app: 'web' } }, template: { metadata: { labels: { app: 'web' } }, spec: { containers: [{ name: 'web', image: 'nginx:1' }] } } } });
   for (const image of ['nginx:2', 'nginx:3']) await server.call('PATCH', '/apis/apps/v1/namespaces/default/deployments/web', { spec: { replicas: Number(image.at(-1)), template: { spec: { containers: [{ name: 'web', image }] } } } });
   const backgrounds = new Set();
+  // An empty page is never too wide.
+  const content = {
+    tape: hasRow('spec.replicas'),
+    watchers: `document.body.innerText.includes('Lists per second') && ${rows}.length > 0`,
+    caches: "document.querySelector('.caches article')",
+    objects: `document.querySelector('select[aria-label=Resource]') && ${rows}.length > 0`,
+    object: "document.querySelectorAll('.timeline li').length > 2",
+    overview: "document.body.innerText.includes('poststarthook/rbac/bootstrap-roles') && document.querySelectorAll('path.line[d^=M]').length > 3",
+  };
   for (const [width, height] of [[1280, 800], [390, 844]]) {
     for (const scheme of ['light', 'dark']) {
       const page = await openConsole({ width, height, scheme });
       for (const name of ['tape', 'watchers', 'caches', 'objects', 'object/apps/v1/deployments/default/web', 'overview']) {
         await go(page, `#/${name}`);
-        await new Promise((resolve) => setTimeout(resolve, 700));
         if (name === 'tape') {
+          await page.untilWatch('deployments');
           for (let replicas = 1; replicas < 9; replicas += 1) await server.call('PATCH', '/apis/apps/v1/namespaces/default/deployments/web', { spec: { replicas } });
-          await page.until(hasRow('spec.replicas'));
         }
+        await page.until(content[name.split('/')[0]], name);
         if (name.startsWith('object/')) {
-          await page.until("document.querySelectorAll('.timeline li').length > 2");
           await page.press('d');
           await page.until("document.querySelector('.diff')");
         }

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ PACKAGES = pathlib.Path(os.environ["WATCHET_PACKAGES"])
 ROOT = pathlib.Path(os.environ["WATCHET_TEST_ROOT"])
 KUBECTL = os.environ["WATCHET_TEST_KUBECTL"]
 SECONDS_MAX = 60
+PORTS = iter(random.sample(range(20000, 32000), 12000))
 
 
 def package(pattern):
@@ -65,14 +67,29 @@ def eventually(condition):
 def is_served(url):
     """Returns true if a server accepts connections at the URL.
 
-    A server that ends while this connects resets the connection; later ones are refused.
+    A server that ends while this connects resets the connection or does not answer; later connections are refused.
     """
     address = urllib.parse.urlsplit(url)
     try:
         socket.create_connection((address.hostname, address.port), timeout=5).close()
-    except ConnectionError:
+    except (ConnectionError, TimeoutError):
         return False
     return True
+
+
+def free_port():
+    """Returns another port of 127.0.0.1 each time, on which nothing listens.
+
+    It is below the ports that Linux gives to outgoing connections: one of them could take it before the server starts.
+    """
+    for port in PORTS:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+    raise AssertionError("no free port")
 
 
 class PackageTest(unittest.TestCase):

@@ -2,9 +2,8 @@
 
 import json
 import os
-import socket
 
-from harness import PackageTest, as_root, environment, eventually, is_served, package, run
+from harness import PackageTest, as_root, environment, eventually, free_port, is_served, package, run
 
 ANALYZE = os.environ["WATCHET_TEST_SYSTEMD_ANALYZE"]
 SOCKET_ACTIVATE = os.environ["WATCHET_TEST_SYSTEMD_SOCKET_ACTIVATE"]
@@ -62,17 +61,15 @@ class Debian(PackageTest):
         run(ANALYZE, "security", "--offline=yes", "--threshold=30", units / "watchet.service", env=settings)
 
     def test_service_manager_opens_the_port(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        data = self.directory / "data"
+        port = free_port()
+        data, ready = self.directory / "data", self.directory / "ready"
         self.start(
             SOCKET_ACTIVATE, "--listen", f"127.0.0.1:{port}", self.binary, "serve", f"--data-dir={data}", "--storage=memory",
-            cwd=self.directory,
+            f"--ready-file={ready}", cwd=self.directory,
         )
         # The server starts at the first connection.
         eventually(lambda: is_served(f"https://127.0.0.1:{port}"))
-        eventually((data / "kubeconfig").exists)
+        eventually(ready.exists)
         server = json.loads((data / "kubeconfig").read_text())["clusters"][0]["cluster"]["server"]
         self.assertEqual(server, f"https://127.0.0.1:{port}")
         self.check_server(data / "kubeconfig")

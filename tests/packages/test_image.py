@@ -5,7 +5,7 @@ import os
 import subprocess
 import tarfile
 
-from harness import PackageTest, as_root, as_user, eventually, is_served, package, run, unpack
+from harness import PackageTest, as_root, as_user, eventually, free_port, is_served, package, run, unpack
 
 SKOPEO = os.environ["WATCHET_TEST_SKOPEO"]
 ETCD = os.environ["WATCHET_TEST_ETCD"]
@@ -72,7 +72,7 @@ class Image(PackageTest):
         # A name service whose module is not in the image, as that of a desktop.
         services = "hosts: files mdns4_minimal [NOTFOUND=return] resolve [!UNAVAIL=return] dns myhostname\n"
         run(*as_root(), "tee", root / "etc/nsswitch.conf", input=services)
-        client, peer = (f"http://127.0.0.1:{port}" for port in free_ports(2))
+        client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         self.start(
             ETCD, f"--data-dir={self.directory / 'etcd'}", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
@@ -90,13 +90,3 @@ class Image(PackageTest):
                 eventually(lambda: subprocess.run([*as_root(), "test", "-e", ready]).returncode == 0)
                 process.terminate()
                 self.assertEqual(process.wait(), 0)
-
-
-def free_ports(count):
-    import socket
-
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import threading
 
-START_TIMEOUT_SECONDS = 30
+START_TIMEOUT_SECONDS = 120
 
 
 class Server:

@@ -14,7 +14,8 @@ from kubernetes.client.exceptions import ApiException
 from server import Server
 
 OPERATOR = os.path.join(os.path.dirname(__file__), "operator_for_kopf.py")
-TIMEOUT_SECONDS = 40
+# kopf calls a handler that has failed again after 60 s.
+TIMEOUT_SECONDS = 120
 
 
 @contextlib.contextmanager

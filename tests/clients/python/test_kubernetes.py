@@ -8,6 +8,8 @@ from kubernetes.client.exceptions import ApiException
 
 from server import Server
 
+TIMEOUT_SECONDS = 120
+
 WIDGETS = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -43,7 +45,8 @@ class Kubernetes(unittest.TestCase):
         cls.core = client.CoreV1Api(cls.api)
 
     def config_map(self, name, **data):
-        body = client.V1ConfigMap(metadata=client.V1ObjectMeta(name=name), data=data)
+        metadata = client.V1ObjectMeta(name=name, labels={"test": self.id().split(".")[-1]})
+        body = client.V1ConfigMap(metadata=metadata, data=data)
         return self.core.create_namespaced_config_map("default", body)
 
     def test_create_patch_list_delete(self):
@@ -58,12 +61,15 @@ class Kubernetes(unittest.TestCase):
         self.assertEqual((missing.exception.status, missing.exception.reason), (404, "Not Found"))
 
     def test_a_watch_resumes_where_it_ended(self):
+        # A controller writes to the namespace, too.
+        selector = "test=test_a_watch_resumes_where_it_ended"
         listed = self.core.list_namespaced_config_map("default")
         stream = watch.Watch().stream(
             self.core.list_namespaced_config_map,
             "default",
             resource_version=listed.metadata.resource_version,
-            timeout_seconds=20,
+            label_selector=selector,
+            timeout_seconds=TIMEOUT_SECONDS,
         )
         names = [f"watched-{number}" for number in range(20)]
         writer = threading.Thread(target=lambda: [self.config_map(name) for name in names])
@@ -80,7 +86,8 @@ class Kubernetes(unittest.TestCase):
             self.core.list_namespaced_config_map,
             "default",
             resource_version=event["object"].metadata.resource_version,
-            timeout_seconds=20,
+            label_selector=selector,
+            timeout_seconds=TIMEOUT_SECONDS,
         )
         self.assertEqual(next(resumed)["object"].metadata.name, "between-the-watches")
 

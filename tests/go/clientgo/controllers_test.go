@@ -184,7 +184,8 @@ func electionConfig(client kubernetes.Interface, namespace, identity string, cal
 			Client:     client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
-		LeaseDuration: 2 * time.Second, RenewDeadline: 1500 * time.Millisecond, RetryPeriod: 200 * time.Millisecond,
+		// A leader on a busy machine loses the lease if its renewals take longer than RenewDeadline.
+		LeaseDuration: 8 * time.Second, RenewDeadline: 6 * time.Second, RetryPeriod: 200 * time.Millisecond,
 		Callbacks: callbacks,
 	}
 }
@@ -251,7 +252,7 @@ func checkLease(t *testing.T, lease *coordinationv1.Lease, holder string, transi
 	}
 }
 
-// leaderElectionRelease ends the leader with a release: the other candidate takes over before the lease expires.
+// leaderElectionRelease ends the leader with a release: it no longer holds the lease, which the other candidate acquires.
 func leaderElectionRelease(t *testing.T, c *cluster) {
 	elected := make(chan string, 4)
 	firstContext, stopFirst := context.WithCancel(c.ctx)
@@ -262,12 +263,17 @@ func leaderElectionRelease(t *testing.T, c *cluster) {
 	second := c.candidate(t, secondContext, "second", true, elected)
 	stopFirst()
 	<-first
+	lease, err := c.client.CoordinationV1().Leases(c.namespace).Get(c.ctx, "leader", metav1.GetOptions{})
+	must(t, err)
+	if *lease.Spec.HolderIdentity == "first" {
+		t.Error("the first candidate holds the lease after its release")
+	}
 	if name := next(t, c.ctx, elected); name != "second" {
 		t.Errorf("%s was elected", name)
 	}
 	stopSecond()
 	<-second
-	lease, err := c.client.CoordinationV1().Leases(c.namespace).Get(c.ctx, "leader", metav1.GetOptions{})
+	lease, err = c.client.CoordinationV1().Leases(c.namespace).Get(c.ctx, "leader", metav1.GetOptions{})
 	must(t, err)
 	if *lease.Spec.HolderIdentity != "" {
 		t.Errorf("the lease is held by %q after its release", *lease.Spec.HolderIdentity)

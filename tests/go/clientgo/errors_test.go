@@ -272,19 +272,19 @@ func serverSideTimeout(t *testing.T, c *cluster) {
 		return client.Get().AbsPath("/api/v1/namespaces/"+c.namespace+"/configmaps").Param("timeout", timeout).
 			Param("resourceVersion", "1000000000").Param("resourceVersionMatch", "NotOlderThan").Do(c.ctx).Error()
 	}
-	start := time.Now()
 	err := list("100ms")
 	mustBe(t, "Timeout", apierrors.IsTimeout, err)
-	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) || time.Since(start) > 2500*time.Millisecond {
-		t.Errorf("the request did not end by its own timeout, but after %v: %v", time.Since(start), err)
+	// The server gives this cause when its own wait ends.
+	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		t.Errorf("the request did not end by its own timeout: %v", err)
 	}
 	mustBe(t, "BadRequest", apierrors.IsBadRequest, list("soon"))
 
 	// The timeout of a watch ends it without an error.
+	start := time.Now()
 	watcher, err := c.client.CoreV1().ConfigMaps(c.namespace).Watch(c.ctx, metav1.ListOptions{TimeoutSeconds: new(int64(1))})
 	must(t, err)
 	defer watcher.Stop()
-	start = time.Now()
 	for event := range watcher.ResultChan() {
 		if event.Type != "ADDED" {
 			t.Errorf("unexpected event %s %v", event.Type, event.Object)

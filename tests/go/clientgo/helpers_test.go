@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// caseTimeout bounds a case. Most take a few milliseconds.
-const caseTimeout = 60 * time.Second
+// caseTimeout bounds a case. Most take a few milliseconds. A client-go reflector waits up to a minute before it tries again.
+const caseTimeout = 4 * time.Minute
 
 // testCase is a named case of a file.
 type testCase struct {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -110,9 +111,13 @@ func TestOutputIsAttached(t *testing.T) {
 	env.ControlPlane.GetAPIServer().Err = server
 	env.ControlPlane.Etcd = &envtest.Etcd{Err: etcd}
 	start(t, env)
-	if count := strings.Count(server.String(), "flag=--allow-privileged\n"); count != 1 {
-		t.Errorf("--allow-privileged is logged %d times:\n%s", count, server)
-	}
+	// What the server prints is copied while it runs.
+	eventually(t, "the server logs", func() error {
+		if count := strings.Count(server.String(), "flag=--allow-privileged\n"); count != 1 {
+			return fmt.Errorf("--allow-privileged is logged %d times:\n%s", count, server)
+		}
+		return nil
+	})
 	eventually(t, "etcd logs", func() error {
 		if !strings.Contains(etcd.String(), "ready") {
 			return fmt.Errorf("it logged %q", etcd)
@@ -232,9 +237,16 @@ func TestNoControllersRun(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, &envtest.Environment{})
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
-	create(t, c, namespace)
+	orphan := configMap("orphan", nil, nil)
+	orphan.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "absent", UID: "absent"}}
+	create(t, c, namespace, orphan)
 	if err := c.Delete(t.Context(), namespace); err != nil {
 		t.Fatal(err)
+	}
+	// Controllers would act within milliseconds on an idle machine.
+	time.Sleep(2 * time.Second)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(orphan), orphan); err != nil {
+		t.Errorf("an object whose owner does not exist: %v", err)
 	}
 	key := client.ObjectKeyFromObject(namespace)
 	if err := c.Get(t.Context(), key, namespace); err != nil {

@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds what takes milliseconds on an idle machine.
-const patience = 30 * time.Second
+const patience = 120 * time.Second
 
 func TestMain(m *testing.M) {
 	code, err := run(m)
@@ -61,6 +61,12 @@ func run(m *testing.M) (int, error) {
 	}
 	if err := os.Setenv("KUBEBUILDER_ASSETS", strings.TrimSpace(string(output))); err != nil {
 		return 0, err
+	}
+	// The defaults of envtest are 20 s.
+	for _, limit := range []string{"KUBEBUILDER_CONTROLPLANE_START_TIMEOUT", "KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT"} {
+		if err := os.Setenv(limit, patience.String()); err != nil {
+			return 0, err
+		}
 	}
 	ctrl.SetLogger(klog.Background())
 	return m.Run(), nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -131,11 +132,16 @@ func TestTwoControllersOfAManager(t *testing.T) {
 	create(t, c, red, blue, other)
 	var secret corev1.Secret
 	eventually(t, "both controllers have acted", func() error {
-		err := c.Get(t.Context(), client.ObjectKeyFromObject(red), &secret)
-		if err == nil && secret.Annotations[seen] == "" {
-			err = fmt.Errorf("the secret has %v", secret.Annotations)
+		for _, owner := range []client.Object{blue, red} {
+			secret = corev1.Secret{}
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(owner), &secret); err != nil {
+				return err
+			}
+			if secret.Annotations[seen] == "" {
+				return fmt.Errorf("the secret %s has %v", secret.Name, secret.Annotations)
+			}
 		}
-		return err
+		return nil
 	})
 	if controller := metav1.GetControllerOf(&secret); controller == nil || controller.UID != red.UID {
 		t.Errorf("the secret's controller is %v", controller)
@@ -207,24 +213,28 @@ func isGone(t *testing.T, c client.Client, objects ...client.Object) error {
 
 func servesMetrics(t *testing.T, url string) {
 	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, expected := range []string{
-		`controller_runtime_reconcile_total{controller="shops",result="success"}`,
-		`controller_runtime_reconcile_total{controller="marks",result="success"}`,
-		`rest_client_requests_total{code="201"`,
-	} {
-		if !strings.Contains(string(text), expected) {
-			t.Errorf("the metrics lack %s", expected)
+	eventually(t, "the metrics count", func() error {
+		response, err := http.Get(url)
+		if err != nil {
+			return err
 		}
-	}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			return err
+		}
+		for _, expected := range []string{
+			// Each result is there from the start, as zero.
+			`controller_runtime_reconcile_total{controller="shops",result="success"} [1-9]`,
+			`controller_runtime_reconcile_total{controller="marks",result="success"} [1-9]`,
+			`rest_client_requests_total{code="201"`,
+		} {
+			if !regexp.MustCompile(expected).Match(text) {
+				return fmt.Errorf("the metrics lack %s", expected)
+			}
+		}
+		return nil
+	})
 }
 
 func TestOneOfTwoManagersLeads(t *testing.T) {
@@ -237,8 +247,8 @@ func TestOneOfTwoManagersLeads(t *testing.T) {
 			LeaderElectionID:              "shop",
 			LeaderElectionNamespace:       "default",
 			LeaderElectionReleaseOnCancel: true,
-			LeaseDuration:                 ptr.To(3 * time.Second),
-			RenewDeadline:                 ptr.To(2 * time.Second),
+			LeaseDuration:                 ptr.To(15 * time.Second),
+			RenewDeadline:                 ptr.To(10 * time.Second),
 			RetryPeriod:                   ptr.To(200 * time.Millisecond),
 		})
 		err := m.Add(manager.RunnableFunc(func(ctx context.Context) error {
@@ -258,24 +268,39 @@ func TestOneOfTwoManagersLeads(t *testing.T) {
 	stopFirst := startManager(t, first)
 	<-first.Elected()
 	startManager(t, second)
-	time.Sleep(500 * time.Millisecond)
-	if leader := leads.Load(); leader != 1 {
-		t.Fatalf("%d leads", leader)
+	awaitLeader := func(id int32) {
+		t.Helper()
+		eventually(t, "the right manager leads", func() error {
+			if leader := leads.Load(); leader != id {
+				return fmt.Errorf("%d leads instead of %d", leader, id)
+			}
+			return nil
+		})
 	}
+	awaitLeader(1)
+	// A second leader would return an error meanwhile.
+	time.Sleep(500 * time.Millisecond)
 	stopFirst()
 	select {
 	case <-second.Elected():
 	case <-time.After(patience):
 		t.Fatal("the second manager does not lead")
 	}
-	eventually(t, "the second leads", func() error {
-		if leader := leads.Load(); leader != 2 {
-			return fmt.Errorf("%d leads", leader)
+	awaitLeader(2)
+	eventually(t, "an event of each election", func() error {
+		var events corev1.EventList
+		if err := c.List(t.Context(), &events, client.InNamespace("default")); err != nil {
+			return err
+		}
+		elections := 0
+		for _, event := range events.Items {
+			if event.InvolvedObject.Name == "shop" && strings.HasSuffix(event.Message, " became leader") {
+				elections++
+			}
+		}
+		if elections != 2 {
+			return fmt.Errorf("events %v", events.Items)
 		}
 		return nil
 	})
-	var events corev1.EventList
-	if err := c.List(t.Context(), &events, client.InNamespace("default")); err != nil {
-		t.Fatal(err)
-	}
 }

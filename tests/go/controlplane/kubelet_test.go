@@ -246,6 +246,7 @@ func (k *kubelet) renew(ctx context.Context, lease *coordination.Lease) {
 	leases := k.client.CoordinationV1().Leases(lease.Namespace)
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
+	failures := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -263,9 +264,12 @@ func (k *kubelet) renew(ctx context.Context, lease *coordination.Lease) {
 		}
 		switch {
 		case err == nil:
-			lease = renewed
+			lease, failures = renewed, 0
 		case apierrors.IsNotFound(err) || ctx.Err() != nil:
 			return
+		case failures < 2:
+			// As a kubelet, it tries again. The node is ready for longer than two periods.
+			failures++
 		default:
 			k.failed("the fake kubelet cannot renew the lease of %s: %v", lease.Name, err)
 			return

@@ -44,6 +44,14 @@ var allowedErrors = []struct {
 		regexp.MustCompile(`"Unable to record event \(will not retry!\)" err="broadcaster already stopped"`),
 		"the scheduler ends while it records an event",
 	},
+	{
+		regexp.MustCompile(`leaderelection\.go:\d+\] "(Error retrieving lease lock|Failed to update lease)" err=".*(context deadline exceeded|Client\.Timeout exceeded)`),
+		"a renewal took long on a busy machine; a component that loses its lease ends, which fails the test",
+	},
+	{
+		regexp.MustCompile(`"(Plugin Failed|Error scheduling pod; retrying|Error updating pod)" err=".*pods \\".*\\" not found"`),
+		"a pod was deleted while the scheduler bound it",
+	},
 }
 
 // errorLine matches the lines of level error and fatal of klog, and the first line of a panic of Go.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -194,19 +195,23 @@ func program(t *testing.T, variable string) string {
 	return path
 }
 
-// freePort returns a TCP port of 127.0.0.1 that nobody listens on.
+// freePort returns a TCP port of 127.0.0.1 on which no program listens, below those that Linux gives to outgoing connections:
+// one of them could take the port before the program listens.
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("find a free port: %v", err)
-	}
-	defer func() {
+	for range 1000 {
+		port := 20000 + rand.IntN(12000)
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
 		if err := listener.Close(); err != nil {
 			t.Errorf("close a listener: %v", err)
 		}
-	}()
-	return listener.Addr().(*net.TCPAddr).Port
+		return port
+	}
+	t.Fatal("no free port")
+	return 0
 }
 
 // pollInterval is the pause between two looks at a condition.

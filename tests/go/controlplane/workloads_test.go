@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 )
@@ -75,10 +76,13 @@ func (s *scenario) replicaSetOfRevision(deployment, revision string) *apps.Repli
 	return nil
 }
 
+// conflictBackoff has more tries than those of client-go: controllers change the same objects.
+var conflictBackoff = wait.Backoff{Steps: 20, Duration: 100 * time.Millisecond, Factor: 1, Jitter: 0.1}
+
 func (s *scenario) updateDeployment(name string, change func(*apps.Deployment)) {
 	s.Helper()
 	deployments := s.client.AppsV1().Deployments(s.namespace)
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	err := retry.RetryOnConflict(conflictBackoff, func() error {
 		d, err := deployments.Get(s.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -96,7 +100,7 @@ func (s *scenario) updateDeployment(name string, change func(*apps.Deployment)) 
 func (s *scenario) scaleDeployment(name string, replicas int32) {
 	s.Helper()
 	deployments := s.client.AppsV1().Deployments(s.namespace)
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	err := retry.RetryOnConflict(conflictBackoff, func() error {
 		scale, err := deployments.GetScale(s.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -35,7 +35,7 @@ const (
 )
 
 // Patience bounds what takes milliseconds on an idle machine.
-const patience = 30 * time.Second
+const patience = 120 * time.Second
 
 func TestValuesAreThoseOfKubeAPIServer(t *testing.T) {
 	socket := startPlugin(t)
@@ -65,22 +65,22 @@ func TestValuesAreThoseOfKubeAPIServer(t *testing.T) {
 
 // exchange reads a value of watchet with upstream's code, and the reverse.
 func exchange(t *testing.T, endpoint string, etcd *clientv3.Client, name, provider string) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	path := filepath.Join(t.TempDir(), "encryption.yaml")
 	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n" +
 		"resources: [{resources: [secrets], providers: [" + provider + "]}]\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// A prefix of its own, because the values of another provider cannot be read.
+	prefix := "/" + name
+	server := testserver.StartOnEtcd(t, endpoint, "--etcd-prefix="+prefix, "--encryption-provider-config="+path)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	upstream, err := encryptionconfig.LoadEncryptionConfig(ctx, path, false, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	transformer := upstream.Transformers[schema.GroupResource{Resource: "secrets"}]
-	// A prefix of its own, because the values of another provider cannot be read.
-	prefix := "/" + name
-	server := testserver.StartOnEtcd(t, endpoint, "--etcd-prefix="+prefix, "--encryption-provider-config="+path)
 	client := kubernetes.NewForConfigOrDie(server.Config())
 	secrets := client.CoreV1().Secrets("default")
 

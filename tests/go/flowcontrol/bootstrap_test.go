@@ -18,9 +18,9 @@ import (
 const autoUpdate = flowcontrolv1.AutoUpdateAnnotationKey
 
 func TestDefaultObjectsAreThoseOfKubeAPIServer(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
 	server := testserver.Start(t, testserver.Embedded)
+	ctx, cancel := context.WithTimeout(context.Background(), 120*time.Second)
+	defer cancel()
 	client := kubernetes.NewForConfigOrDie(server.Config()).FlowcontrolV1()
 
 	levels, err := client.PriorityLevelConfigurations().List(ctx, metav1.ListOptions{})
