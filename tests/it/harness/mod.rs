@@ -294,7 +294,7 @@ fn without_settings(mut command: Command) -> Command {
     command
 }
 
-/// Writes a file at once: a server that reads it again meanwhile finds the old or the new text.
+/// Replaces a file atomically: a server that reads it again meanwhile finds the old or the new text.
 pub(crate) fn write_file(path: &Path, text: &str) {
     let new = path.with_added_extension("new");
     std::fs::write(&new, text).expect("it can be written");
