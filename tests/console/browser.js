@@ -66,7 +66,7 @@ export class Browser {
     }
   }
 
-  /** Records the tasks of all pages. Returns a function that ends this and returns the longest CPU time of a task, in milliseconds. */
+  /** Starts a trace of all pages. Returns a function that stops it and returns the longest CPU time of a task on a main thread, in milliseconds. */
   async traceTasks() {
     this.trace = [];
     const traced = new Promise((resolve) => { this.onTraced = resolve; });

@@ -11,8 +11,8 @@ import { Browser } from './browser.js';
 import { READER, Server } from './server.js';
 
 const OBJECTS = 20_000;
-/** The CPU time in milliseconds for which a page may not handle keys: many times the slices of about 10 ms in which it works. It
- * is not wall time, because a busy machine interrupts the page. */
+/** The maximum CPU time in milliseconds of one task of the page, which handles no keys meanwhile. The page works in slices of
+ * about 10 ms. Wall time would include interruptions by other processes. */
 const BLOCKED_MAX = 250;
 const CONFIG_MAPS = '/api/v1/namespaces/default/configmaps';
 const PODS = '/api/v1/namespaces/default/pods';

@@ -233,7 +233,9 @@ async fn one_profile_is_recorded_at_a_time() {
             let mut first = Wire::plain(server.insecure(), Protocol::Http2).await;
             let path = format!("{path}?seconds=3600");
             // The other recording may have begun first.
-            while first.get(&path).await.status == StatusCode::CONFLICT {}
+            while first.get(&path).await.status == StatusCode::CONFLICT {
+                sleep(Duration::from_millis(50)).await;
+            }
         };
         let refused = async {
             let deadline = Instant::now() + PATIENCE;
@@ -282,6 +284,7 @@ async fn one_profile_is_recorded_at_a_time() {
             if response.status != StatusCode::CONFLICT {
                 return response;
             }
+            sleep(Duration::from_millis(50)).await;
         }
     };
     let end = async {

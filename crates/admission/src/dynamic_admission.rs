@@ -25,7 +25,7 @@ use watchet_tasks::Tasks;
 /// The time limit for a write after a start to wait until the configurations are read.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// How long a write of a configuration waits at most until this server applies it. The cache usually receives it within
+/// The time limit for a write of a configuration to wait until this server applies it. The cache usually receives it within
 /// milliseconds, on a busy machine within seconds.
 const APPLY_MAX: Duration = Duration::from_secs(10);
 

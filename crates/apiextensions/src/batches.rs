@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::conversion_cache::{ConversionKey, ConversionTask, PendingConversion};
+use super::conversion_cache::{ConversionKey, PendingConversion, StartedConversion};
 use super::versions::Versions;
 use watchet_api::{ColumnSet, EventType, Object};
 use watchet_registry::stored_form::{encode, parse};
@@ -78,16 +78,16 @@ impl Versions {
                 waiting.push(Presented::Unchanged(object));
                 continue;
             }
-            let (pending, task) = self.converted.get_or_start(ConversionKey {
+            let (pending, conversion) = self.converted.get_or_start(ConversionKey {
                 version: version.ordinal,
                 key: object.key().clone(),
                 at: object.resource_version(),
                 deleted: event_type == EventType::Deleted,
             });
             waiting.push(Presented::Pending(pending));
-            if let Some(task) = task {
+            if let Some(conversion) = conversion {
                 bytes += object.body_slice().len();
-                started.push((task, (event_type, object)));
+                started.push((conversion, (event_type, object)));
             }
             if bytes >= REVIEW_BYTES_MAX {
                 self.start_batch(version, std::mem::take(&mut started));
@@ -104,11 +104,11 @@ impl Versions {
         Ok(converted)
     }
 
-    /// Does the started conversions in the background.
+    /// Spawns a task that does the conversions of a batch.
     fn start_batch(
         self: &Arc<Self>,
         version: RequestedVersion<'_>,
-        started: Vec<(ConversionTask, EventObject)>,
+        started: Vec<(StartedConversion, EventObject)>,
     ) {
         if started.is_empty() {
             return;
@@ -122,7 +122,7 @@ impl Versions {
         // The span belongs to the trace of the request that starts the conversion. Other requests may wait for the same objects.
         let conversion = watchet_telemetry::with_current_context(batch.run(started));
         self.tasks.spawn("conversion", async move {
-            // If the server stops, their drop ends the requests that wait for them.
+            // If the server stops, the conversions are dropped, which fails the requests that wait for them.
             token.run_until_cancelled(conversion).await;
         });
     }
@@ -139,20 +139,21 @@ struct Batch {
 impl Batch {
     /// Does the conversions. If the webhook rejects a batch, each object is converted alone, so that no object fails
     /// because of another. After a slow failure the webhook is not called again, because other requests wait.
-    async fn run(self, tasks: Vec<(ConversionTask, EventObject)>) {
-        let (tasks, objects): (Vec<ConversionTask>, Vec<EventObject>) = tasks.into_iter().unzip();
+    async fn run(self, started: Vec<(StartedConversion, EventObject)>) {
+        let (started, objects): (Vec<StartedConversion>, Vec<EventObject>) =
+            started.into_iter().unzip();
         let begun = Instant::now();
         let mut failed = match self.convert(objects.clone()).await {
-            Ok(made) => return self.finish(tasks, made),
+            Ok(made) => return self.finish(started, made),
             Err(error) => error,
         };
         let mut is_unavailable = begun.elapsed() >= SLOW;
-        if tasks.len() == 1 || is_unavailable {
-            let made = tasks.iter().map(|_| Err(failed.clone())).collect();
-            return self.finish(tasks, made);
+        if started.len() == 1 || is_unavailable {
+            let made = started.iter().map(|_| Err(failed.clone())).collect();
+            return self.finish(started, made);
         }
         tracing::debug!(error = %failed, "objects are converted one by one");
-        for (task, one) in tasks.into_iter().zip(objects) {
+        for (conversion, one) in started.into_iter().zip(objects) {
             let mut made = vec![Err(failed.clone())];
             if !is_unavailable {
                 let begun = Instant::now();
@@ -162,13 +163,17 @@ impl Batch {
                     vec![Err(error)]
                 });
             }
-            self.finish(vec![task], made);
+            self.finish(vec![conversion], made);
         }
     }
 
-    fn finish(&self, tasks: Vec<ConversionTask>, made: Vec<Result<Arc<Object>, ConversionError>>) {
-        for (task, made) in tasks.into_iter().zip(made) {
-            self.versions.converted.finish(task, made);
+    fn finish(
+        &self,
+        started: Vec<StartedConversion>,
+        made: Vec<Result<Arc<Object>, ConversionError>>,
+    ) {
+        for (conversion, made) in started.into_iter().zip(made) {
+            self.versions.converted.finish(conversion, made);
         }
     }
 
@@ -223,7 +228,7 @@ impl Batch {
             return Ok(work());
         }
         let working = self.versions.tasks.spawn_blocking("conversion-batch", work);
-        // Either the task panicked, which the task group reports, or it was not tasks because the server stops.
+        // Either the task panicked, which the task group reports, or it was not started because the server stops.
         working.await.map_err(|_| ConversionError::shutting_down())
     }
 }

@@ -33,7 +33,7 @@ const ENTRY_BYTES: usize = 256;
 /// The maximum age of a converted object. It equals the time limit of a conversion, so clients cannot rely on newer conversions.
 const AGE_MAX: Duration = REVIEW_TIMEOUT;
 
-/// What is converted to what: one object at one version of storage, to one version of its definition.
+/// Identifies a conversion: an object at a resourceVersion, and the version of its definition to which it is converted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ConversionKey {
     /// The [ordinal](super::custom::Custom::ordinal) of the version.
@@ -46,14 +46,14 @@ pub(super) struct ConversionKey {
 
 type ConversionResult = Result<Arc<Object>, ConversionError>;
 
-/// A conversion that another task does, or that is done.
+/// The result of a conversion, which may still be in progress.
 #[derive(Debug, Clone)]
 pub(super) struct PendingConversion(watch::Receiver<Option<ConversionResult>>);
 
 /// A conversion that its holder must do, and then [publish](DefinitionCache::finish). All requests that wait for it fail
 /// if it is dropped.
 #[derive(Debug)]
-pub(super) struct ConversionTask {
+pub(super) struct StartedConversion {
     key: ConversionKey,
     sender: watch::Sender<Option<ConversionResult>>,
 }
@@ -62,7 +62,7 @@ impl PendingConversion {
     /// Waits for the result.
     ///
     /// # Errors
-    /// The error of the conversion, or of a task that was dropped because the server stops.
+    /// The error of the conversion, or of a conversion that was dropped because the server stops.
     pub(super) async fn object(mut self) -> ConversionResult {
         let result = self.0.wait_for(Option::is_some).await;
         match result.as_deref() {
@@ -76,7 +76,7 @@ impl PendingConversion {
 #[derive(Debug, Default)]
 pub(super) struct ConversionCache(Mutex<Entries>);
 
-/// The part of the cache of one state of one definition.
+/// The converted objects of one definition, as of one change of the definition.
 #[derive(Debug)]
 pub(super) struct DefinitionCache {
     cache: Arc<ConversionCache>,
@@ -110,7 +110,7 @@ struct Ready {
 }
 
 impl DefinitionCache {
-    /// Returns an empty part with a new identity.
+    /// Returns an empty cache for a new state of a definition.
     pub(super) fn new(cache: &Arc<ConversionCache>) -> Self {
         let mut entries = cache.0.lock();
         entries.definitions += 1;
@@ -120,11 +120,11 @@ impl DefinitionCache {
         }
     }
 
-    /// Returns the conversion of `key`, with its task if no other request has started it.
+    /// Returns the conversion of `key`. If it was neither done nor in progress it is started now, and the caller must do it.
     pub(super) fn get_or_start(
         &self,
         key: ConversionKey,
-    ) -> (PendingConversion, Option<ConversionTask>) {
+    ) -> (PendingConversion, Option<StartedConversion>) {
         let mut entries = self.cache.0.lock();
         if let Some(pending) = entries.find(&(self.id, key.clone())) {
             return (pending, None);
@@ -136,12 +136,12 @@ impl DefinitionCache {
             ready: None,
         };
         entries.all.insert((self.id, key.clone()), entry);
-        (pending, Some(ConversionTask { key, sender }))
+        (pending, Some(StartedConversion { key, sender }))
     }
 
-    /// Publishes the result of a task.
-    pub(super) fn finish(&self, task: ConversionTask, result: ConversionResult) {
-        let key = (self.id, task.key);
+    /// Publishes the result of a conversion.
+    pub(super) fn finish(&self, started: StartedConversion, result: ConversionResult) {
+        let key = (self.id, started.key);
         let mut entries = self.cache.0.lock();
         match &result {
             Ok(object) => entries.insert(key, object.memory() + ENTRY_BYTES),
@@ -149,7 +149,7 @@ impl DefinitionCache {
         }
         drop(entries);
         // `send` would fail if no request waits any more.
-        task.sender.send_replace(Some(result));
+        started.sender.send_replace(Some(result));
     }
 }
 
@@ -243,21 +243,21 @@ mod tests {
 
     /// Converts an object to this size.
     fn convert(converted: &DefinitionCache, name: &str, bytes: usize) {
-        let (_, task) = converted.get_or_start(key(name, 1));
+        let (_, started) = converted.get_or_start(key(name, 1));
         let result = object(&key(name, 1), bytes);
-        converted.finish(task.expect("it is not stored"), Ok(result));
+        converted.finish(started.expect("it is not stored"), Ok(result));
     }
 
     #[tokio::test]
     async fn concurrent_requests_share_one_conversion() {
         let converted = converted();
-        let (first, task) = converted.get_or_start(key("a", 1));
+        let (first, started) = converted.get_or_start(key("a", 1));
         let (second, none) = converted.get_or_start(key("a", 1));
         assert!(none.is_none());
         let (_, of_another_version) = converted.get_or_start(key("a", 2));
         assert!(of_another_version.is_some());
         let result = object(&key("a", 1), 1);
-        converted.finish(task.unwrap(), Ok(result.clone()));
+        converted.finish(started.unwrap(), Ok(result.clone()));
         for pending in [first, second, converted.get_or_start(key("a", 1)).0] {
             assert!(Arc::ptr_eq(&pending.object().await.unwrap(), &result));
         }
@@ -266,13 +266,16 @@ mod tests {
     #[tokio::test]
     async fn failure_is_returned_and_not_stored() {
         let converted = converted();
-        let (pending, task) = converted.get_or_start(key("a", 1));
+        let (pending, started) = converted.get_or_start(key("a", 1));
         let error = ConversionError("no".to_owned());
-        converted.finish(task.unwrap(), Err(error.clone()));
+        converted.finish(started.unwrap(), Err(error.clone()));
         assert_eq!(pending.object().await.unwrap_err(), error);
-        let (pending, task) = converted.get_or_start(key("a", 1));
-        drop(task.expect("it is tried again"));
-        assert!(pending.object().await.is_err(), "the task was dropped");
+        let (pending, started) = converted.get_or_start(key("a", 1));
+        drop(started.expect("it is tried again"));
+        assert!(
+            pending.object().await.is_err(),
+            "the conversion was dropped"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -287,11 +290,11 @@ mod tests {
             "it is stored; a use does not extend its age"
         );
         tokio::time::advance(Duration::from_millis(1)).await;
-        let (_, task) = converted.get_or_start(key("a", 1));
-        let task = task.expect("it is too old");
+        let (_, started) = converted.get_or_start(key("a", 1));
+        let started = started.expect("it is too old");
         assert_eq!(converted.cache.0.lock().bytes, 0);
         let newer = object(&key("a", 1), 10);
-        converted.finish(task, Ok(newer.clone()));
+        converted.finish(started, Ok(newer.clone()));
         let (now, none) = converted.get_or_start(key("a", 1));
         assert!(none.is_none());
         assert!(Arc::ptr_eq(&now.object().await.unwrap(), &newer));
@@ -321,7 +324,7 @@ mod tests {
         let (old, other) = (DefinitionCache::new(&cache), DefinitionCache::new(&cache));
         convert(&old, "a", 10);
         convert(&other, "a", 10);
-        let (_in_progress, _task) = old.get_or_start(key("b", 1));
+        let (_in_progress, _started) = old.get_or_start(key("b", 1));
         drop(old);
         let left = |entries: &Entries| (entries.all.len(), entries.by_use.len());
         assert_eq!(left(&cache.0.lock()), (1, 1));

@@ -31,7 +31,7 @@ use watchet_schema::openapi::SchemaText;
 use watchet_tasks::Tasks;
 
 /// The time limit for a write of a definition to wait until the server serves the definition.
-const SERVED_WITHIN: Duration = Duration::from_secs(10);
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The estimated memory in bytes that a definition may take: some 38,000 properties. It is less than for other objects,
 /// because the schema is in memory once more while it is checked.
@@ -311,7 +311,7 @@ impl DefinitionStrategy {
         let at = written.resource_version();
         let mut served = self.0.served.subscribe();
         let is_served = served.wait_for(|served| served.is_some_and(|served| served >= at));
-        if tokio::time::timeout(SERVED_WITHIN, is_served)
+        if tokio::time::timeout(WRITE_WAIT_MAX, is_served)
             .await
             .is_err()
         {

@@ -44,8 +44,8 @@ struct ThreadTimes {
 }
 
 impl Usage {
-    /// Returns the CPU time since `earlier`, exact as long as no thread has ended meanwhile, else
-    /// to the tick.
+    /// Returns the CPU time since `earlier`: exact for the present threads. To the tick if threads
+    /// that have ended used two ticks or more.
     pub(super) fn cpu_since(&self, earlier: &Self) -> Duration {
         let ticks = self.cpu.saturating_sub(earlier.cpu);
         let exact = self.of_threads_since(earlier, |times| times.running);
@@ -191,7 +191,7 @@ pub(super) mod tests {
         let ended = with(14, &[(1, times)]);
         assert_eq!(ended.cpu_since(&start), Duration::from_millis(40));
         // User and system time were both close to the next tick at the start.
-        let added = with(12, &[(1, times), (2, times), (3, times)]);
+        let added = with(13, &[(1, times), (2, times), (3, times)]);
         assert_eq!(added.cpu_since(&start), Duration::from_millis(14));
     }
 

@@ -4,8 +4,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 use std::time::Duration;
 
-/// How often locking a file is attempted, and the pause between attempts: half a second in total. In tests 5 s, because
-/// a starting process of another test may wait long for a processor.
+/// The number of attempts to lock a file, and the pause between them: 0.5 s in total. 5 s in the unit tests of this crate: a child
+/// process that another test starts shares the lock until it executes its program, and may wait long for a processor.
 const LOCK_ATTEMPTS: usize = if cfg!(test) { 500 } else { 50 };
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 

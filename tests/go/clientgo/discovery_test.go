@@ -168,7 +168,7 @@ func diskCache(t *testing.T, c *cluster) {
 	if requests.Load() != 0 || !slices.Equal(resourceNames(cached), resourceNames(lists)) {
 		t.Errorf("%d requests with a cache on disk; %d of %d resources", requests.Load(), len(resourceNames(cached)), len(resourceNames(lists)))
 	}
-	// The HTTP cache below revalidates by ETag. It does so again if another case has added a resource meanwhile.
+	// The HTTP cache revalidates by ETag. Repeated, because another case may have added a resource, which changes the ETag.
 	client := newClient()
 	await(c.ctx, t, "revalidation", func() error {
 		client.Invalidate()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
@@ -267,14 +268,19 @@ func (k *kubelet) renew(ctx context.Context, lease *coordination.Lease) {
 			lease, failures = renewed, 0
 		case apierrors.IsNotFound(err) || ctx.Err() != nil:
 			return
-		case failures < 2:
-			// As a kubelet, it tries again. The node is ready for longer than two periods.
+		case failures < 2 && isTemporary(err):
+			// A kubelet retries, too. The node stays Ready for longer than two heartbeat intervals.
 			failures++
 		default:
 			k.failed("the fake kubelet cannot renew the lease of %s: %v", lease.Name, err)
 			return
 		}
 	}
+}
+
+// isTemporary returns true for the errors that a busy machine can cause.
+func isTemporary(err error) bool {
+	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || utilnet.IsTimeout(err)
 }
 
 // silence stops everything that the fake kubelet does for a node, as if its machine had lost power.

@@ -195,12 +195,18 @@ func program(t *testing.T, variable string) string {
 	return path
 }
 
+// chosen holds the ports that freePort has returned, so that it returns none twice.
+var chosen sync.Map
+
 // freePort returns a TCP port of 127.0.0.1 on which no program listens, below those that Linux gives to outgoing connections:
 // one of them could take the port before the program listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 1000 {
 		port := 20000 + rand.IntN(12000)
+		if _, isTaken := chosen.LoadOrStore(port, true); isTaken {
+			continue
+		}
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue

@@ -81,7 +81,7 @@ func StartOnEtcd(t testing.TB, endpoint string, args ...string) *Server {
 func start(t testing.TB, etcdEndpoint string, args []string) *Server {
 	t.Helper()
 	s := &Server{DataDir: filepath.Join(t.TempDir(), "data"), EtcdEndpoint: etcdEndpoint, t: t, log: &LockedBuffer{}}
-	// The server does not sync each write, for which a busy disk takes long. A test of crashes sets the flag again.
+	// Without a sync for each write, which is slow on a busy disk. Tests of crashes pass --durability=fsync.
 	s.args = []string{"serve", "--data-dir=" + s.DataDir, fmt.Sprintf("--secure-port=%d", FreePort(t)), "--durability=interval"}
 	s.args = append(s.args, args...)
 	t.Cleanup(func() {

@@ -64,7 +64,8 @@ async fn namespaces_are_selected_by_their_labels(cluster: &Cluster<'_>) {
     });
     let response = cluster.post("/api/v1/persistentvolumes", &volume).await;
     response.refused(403, "Forbidden", "selected");
-    // The present labels of the namespace apply, once its cache has them. Later the namespace does not change, so one delete is enough.
+    // The new labels of the namespace apply once the namespace cache has received them. They do not change after that, so one
+    // delete suffices.
     let label = json!({"metadata": {"labels": {"team": "a"}}});
     cluster
         .patch("/api/v1/namespaces/out", &label)

@@ -423,7 +423,7 @@ async fn the_servers_own_certificates_are_renewed_without_a_restart() {
         let certificate = params.signed_by(&key, &issuer).expect("a certificate");
         (name, key.serialize_pem(), certificate.pem())
     });
-    // Without a pause: the server reads them again meanwhile.
+    // Each key immediately before its certificate: the server reads the files at any time, and both must match.
     for (name, key, certificate) in soon {
         write(&pki, &format!("{name}.key"), &key);
         write(&pki, &format!("{name}.crt"), &certificate);

@@ -136,8 +136,7 @@ async fn kills_at_random_moments_lose_nothing() {
     // Checkpoints and collections of history at many moments.
     let flags = ["--etcd-compaction-interval=100ms"];
     let mut writers: Vec<Writer> = (0..WRITERS).map(|_| Writer::default()).collect();
-    let mut writes = 0;
-    for kill in 0..=kills {
+    for kill in 0.. {
         let story = format!("kill {kill}");
         // Every record, index and deadline, with the changes that only the log has.
         if kill > 0 {
@@ -155,10 +154,14 @@ async fn kills_at_random_moments_lose_nothing() {
         }
         let known: usize = writers.iter().map(|writer| writer.acknowledged.len()).sum();
         assert_eq!(known, found.len(), "{story}: no other objects");
-        if kill == kills {
+        let writes: usize = writers.iter().map(|writer| writer.writes).sum();
+        // On a busy machine a server may be killed before its first write.
+        if kill >= kills && writes > kills {
             server.stop().await;
-            break;
+            println!("{kill} kills, {writes} acknowledged writes");
+            return;
         }
+        assert!(kill < 10 * kills, "the server was busy: {writes} writes");
         let mut runs = Vec::new();
         for (number, writer) in writers.iter_mut().enumerate() {
             let wire = server.plain(Protocol::Http1).await;
@@ -172,7 +175,4 @@ async fn kills_at_random_moments_lose_nothing() {
         };
         tokio::join!(futures::future::join_all(runs), killed);
     }
-    writes += writers.iter().map(|writer| writer.writes).sum::<usize>();
-    println!("{kills} kills, {writes} acknowledged writes");
-    assert!(writes > 0, "no write was acknowledged");
 }

@@ -10,7 +10,7 @@ use super::collector::Collector;
 use super::{TRACE, create, flag, traceparent};
 use crate::harness::{PATIENCE, Protocol, Scrape, Server, free_port};
 
-/// The number of spans that the server drops in the test: far more than it logs messages about them.
+/// The number of spans that the server drops in the test: far more than the messages that it may log about them.
 const DROPPED: f64 = 100.0;
 
 async fn metrics(server: &Server) -> Scrape {

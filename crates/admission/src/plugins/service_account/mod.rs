@@ -30,10 +30,12 @@ const ENFORCE_MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets
 
 /// How long a pod waits at least for the account `default`, which a controller creates soon after the namespace.
 const DEFAULT_WAIT: Duration = Duration::from_millis(1500);
-/// A namespace that is younger may still be waiting for a busy controller, so a pod waits until it has this age. Upstream waits
-/// as in an older namespace and rejects the pod.
-const NAMESPACE_AGE: Duration = Duration::from_secs(10);
+/// In a namespace younger than this, a pod waits for the account until the namespace reaches this age: a busy controller may
+/// not have created the account yet. kube-apiserver waits equally long in namespaces of any age.
+const NEW_NAMESPACE_AGE_MAX: Duration = Duration::from_secs(10);
+/// The pauses between look-ups: until [`DEFAULT_WAIT`] has passed, and later.
 const RETRY_INTERVAL: Duration = Duration::from_millis(150);
+const LATER_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The ServiceAccount admission plugin; see the module.
 #[derive(Debug)]
@@ -153,7 +155,13 @@ async fn account_of(
     let wait = wait.map_err(|error| error.or_failed(failed))?;
     let begun = Instant::now();
     while begun.elapsed() < wait {
-        tokio::time::sleep(RETRY_INTERVAL).await;
+        let is_late = begun.elapsed() >= DEFAULT_WAIT;
+        let interval = if is_late {
+            LATER_RETRY_INTERVAL
+        } else {
+            RETRY_INTERVAL
+        };
+        tokio::time::sleep(interval).await;
         if let Some(account) = lookup().await? {
             return Ok(account);
         }
@@ -166,9 +174,11 @@ async fn default_wait(cluster: &dyn Cluster, namespace: &str) -> Result<Duration
     let namespace = cluster.namespace(namespace).await?.unwrap_or_default();
     let created = namespace["metadata"]["creationTimestamp"].as_str();
     let created = created.and_then(|time| time.parse::<Timestamp>().ok());
-    // Not negative if another server's clock is ahead.
+    // The absolute value, because the clock of the server that created the namespace may be ahead.
     let age = created.map(|created| Timestamp::now().duration_since(created).unsigned_abs());
-    let rest = age.map_or(Duration::ZERO, |age| NAMESPACE_AGE.saturating_sub(age));
+    let rest = age.map_or(Duration::ZERO, |age| {
+        NEW_NAMESPACE_AGE_MAX.saturating_sub(age)
+    });
     Ok(rest.max(DEFAULT_WAIT))
 }
 

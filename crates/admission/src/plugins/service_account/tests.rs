@@ -159,8 +159,8 @@ async fn the_account_must_exist() {
 async fn a_pod_waits_longer_for_the_account_of_a_new_namespace() {
     for (age, waits) in [(0, 8..=11), (5, 4..=6), (60, 1..=2), (-60, 1..=2)] {
         let mut cluster = cluster(&[]);
-        let created = Timestamp::now() - jiff::SignedDuration::from_secs(age);
-        let metadata = json!({"name": "n", "creationTimestamp": created.to_string()});
+        let creation = Timestamp::now() - jiff::SignedDuration::from_secs(age);
+        let metadata = json!({"name": "n", "creationTimestamp": creation.to_string()});
         cluster.add("", "namespaces", json!({"metadata": metadata}));
         let begun = Instant::now();
         let created = cluster
@@ -170,6 +170,22 @@ async fn a_pod_waits_longer_for_the_account_of_a_new_namespace() {
         let waited = begun.elapsed().as_secs();
         assert!(waits.contains(&waited), "age {age}: {waited} seconds");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_gets_an_account_that_is_created_late() {
+    let mut cluster = cluster(&[]);
+    let metadata = json!({"name": "n", "creationTimestamp": Timestamp::now().to_string()});
+    cluster.add("", "namespaces", json!({"metadata": metadata}));
+    let created = cluster.create(&ServiceAccount, "pods", pod(json!({})));
+    let controller = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let (group, resource) = (String::new(), "serviceaccounts".to_owned());
+        let entry = (group, resource, account("default", json!({})));
+        cluster.objects.lock().push(entry);
+    };
+    let (created, ()) = tokio::join!(created, controller);
+    assert_eq!(created.unwrap()["spec"]["serviceAccountName"], "default");
 }
 
 #[tokio::test]

@@ -184,6 +184,8 @@ async fn a_checkpoint_that_failed_in_the_background_fails_no_logged_write() {
         while store.status.failed().is_none() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        // The checkpoint thread sends its result just after it reports the failure, and the put must find it.
+        tokio::time::sleep(Duration::from_millis(300)).await;
         // The sync of the log ends, and with it the put.
         disk.fail(NONE);
     };

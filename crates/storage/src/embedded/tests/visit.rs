@@ -157,7 +157,7 @@ async fn a_visit_ends_when_the_file_is_closed() {
         closed
             .lock()
             .get_or_insert_with(|| std::thread::spawn(move || data.close()));
-        // The thread above may not run for some seconds.
+        // The thread that closes the file may wait for a processor: 25 parts give it several seconds.
         std::thread::sleep(Duration::from_millis(500));
     });
     let error = result.await.unwrap_err();
