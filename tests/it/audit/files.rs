@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::{CONFIG_MAPS, errors, logged, start};
-use crate::harness::{PATIENCE, PROTOCOLS, Protocol, Server, Wire, full, request};
+use crate::harness::{PATIENCE, PROTOCOLS, Protocol, Server, Wire, eventually, full, request};
 
 /// Records the creation of config maps with their objects, and nothing else.
 const WRITES: &str = "omitStages: [RequestReceived]\nrules: [{level: Request, verbs: [create], \
@@ -221,12 +221,7 @@ async fn a_full_disk_loses_events_and_no_request() {
         assert!(errors(&server, "buffered").await == 0.0);
         // The log follows the metric.
         let message = "cannot write audit events";
-        let logged = async {
-            while !server.log().contains(message) {
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-            }
-        };
-        timeout(PATIENCE, logged).await.expect(message);
+        eventually(message, async || server.log().contains(message)).await;
         let log = server.log();
         assert_eq!(log.matches(message).count(), 1, "{log}");
         server.stop().await;

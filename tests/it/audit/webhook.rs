@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::{CONFIG_MAPS, errors, logged, metrics, start};
 use crate::harness::{
     Mode, PATIENCE, Protocol, Proxy, Reply, Server, Webhook, WebhookRequest, Wire, command,
+    eventually,
 };
 
 /// Records requests of the tests' writes, without their arrival.
@@ -205,16 +206,11 @@ async fn memory_is_bounded_while_the_webhook_hangs() {
     };
     timeout(PATIENCE, events).await.expect("all events");
     // 64 MiB have space for 67 events of 1 MB. An event is counted before it is dropped.
-    let dropped = async {
-        loop {
-            let dropped = errors(&server, "buffered").await;
-            if dropped >= 33.0 {
-                return dropped;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let dropped = timeout(PATIENCE, dropped).await.expect("dropped events");
+    eventually("33 events are dropped", async || {
+        errors(&server, "buffered").await >= 33.0
+    })
+    .await;
+    let dropped = errors(&server, "buffered").await;
     assert!(dropped <= 40.0, "{dropped}");
     drop(webhook);
     server.stop().await;

@@ -294,6 +294,16 @@ fn without_settings(mut command: Command) -> Command {
     command
 }
 
+/// Waits until `check` returns true.
+pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !check().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, holds).await.expect(what);
+}
+
 /// Replaces a file atomically: a server that reads it again meanwhile finds the old or the new text.
 pub(crate) fn write_file(path: &Path, text: &str) {
     let new = path.with_added_extension("new");

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::{CONFIG_MAPS, copy_directory, create, list, store_done};
-use crate::harness::{PATIENCE, Protocol, Server, command};
+use crate::harness::{PATIENCE, Protocol, Server, command, eventually};
 use crate::storage::etcd::EtcdProcess;
 
 /// Asserts that a watch and a list of the state at `version` get a 410, and that a watch from the present list misses
@@ -143,21 +142,12 @@ async fn start_with(etcd: &EtcdProcess, directory: &Path) -> Server {
 /// Waits until the file with the last revision, which the server replaces once per second, has `revision`.
 async fn until_remembered(directory: &Path, revision: u64) {
     let file = directory.join("data/etcd-revision");
-    let remembered = async {
-        loop {
-            let line = fs::read_to_string(&file).unwrap_or_default();
-            let stored = line
-                .split(' ')
-                .next()
-                .and_then(|word| word.parse::<u64>().ok());
-            if stored >= Some(revision) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let within = tokio::time::timeout(PATIENCE, remembered).await;
-    within.expect("the file is written");
+    eventually("the file is written", async || {
+        let line = fs::read_to_string(&file).unwrap_or_default();
+        let stored = line.split(' ').next();
+        stored.and_then(|word| word.parse::<u64>().ok()) >= Some(revision)
+    })
+    .await;
 }
 
 /// etcd gave out the revisions after those of the backup again, and a watch that resumed from one of them missed changes.

@@ -154,7 +154,7 @@ async fn the_account_must_exist() {
     assert_eq!(refusal(validated.await), expected);
 }
 
-/// On a busy machine the controller needed over 1.5 seconds to create the account, and pods were rejected.
+/// On a busy machine a controller can need over 1.5 seconds to create the account, and pods were rejected then.
 #[tokio::test(start_paused = true)]
 async fn a_pod_waits_longer_for_the_account_of_a_new_namespace() {
     for (age, waits) in [(0, 8..=11), (5, 4..=6), (60, 1..=2), (-60, 1..=2)] {
