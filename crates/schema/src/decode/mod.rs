@@ -284,8 +284,9 @@ fn canonical(value: Value) -> Value {
     parsed.map_or(value, |quantity| quantity.to_string().into())
 }
 
-/// Returns what replaces a null in a map or list with values of type `of`: the zero value of a scalar, as in Go. Null remains
-/// null if Go encodes the zero value as null (bytes, times), and if the type is unknown or not a scalar.
+/// Returns what replaces a null in a map or list with values of type `of`: the zero value of a scalar or of an object with known
+/// members, as in Go. Null remains null if Go encodes the zero value as null (bytes, times, lists, maps, raw objects), and if the
+/// type is unknown.
 fn zero_value(of: Option<TypeRef<'_>>) -> Value {
     match of.map(TypeRef::shape) {
         Some(Shape::Scalar(scalar)) => match scalar {
@@ -295,6 +296,7 @@ fn zero_value(of: Option<TypeRef<'_>>) -> Value {
             Scalar::Quantity => "0".into(),
             Scalar::Bytes | Scalar::Time | Scalar::MicroTime => Value::Null,
         },
+        Some(Shape::Object { open: false, .. }) => Value::Object(Map::new()),
         _ => Value::Null,
     }
 }

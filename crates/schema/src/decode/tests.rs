@@ -170,6 +170,19 @@ fn a_null_in_a_map_or_list_of_scalars_is_its_zero_value() {
     assert_eq!(decoded.value, json!({"spec": {"hard": {"pods": "0"}}}));
 }
 
+/// An update that repeats the object changed it when a null remained: the defaults are set only in objects, and the first update
+/// read an object, because it merges list items by their keys.
+#[test]
+fn a_null_in_a_list_of_objects_is_an_object_without_members() {
+    let kind = builtin("v1", "Service");
+    let decoded = kind.conform(&json!({"spec": {"ports": [null, {"port": 1}]}}));
+    assert_eq!(decoded.value, json!({"spec": {"ports": [{}, {"port": 1}]}}));
+    // Go encodes the zero value of a list as null.
+    let kind = builtin("authorization.k8s.io/v1", "SubjectAccessReview");
+    let review = json!({"spec": {"extra": {"a": null}}});
+    assert_eq!(kind.conform(&review).value, review);
+}
+
 /// A path of megabytes was formatted for each of hundreds of thousands of duplicates, which took minutes, and retained for a
 /// hundred.
 #[test]
