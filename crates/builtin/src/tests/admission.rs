@@ -1,4 +1,4 @@
-//! Tests of what admission plugins read while a cache is behind storage.
+//! Tests of what admission plugins read: names that no object can have, and objects that the cache has not received.
 
 use std::time::Duration;
 
@@ -35,4 +35,24 @@ async fn cached_lists_have_the_objects_that_this_server_has_created() {
     }
     fixture.storage.freeze(false);
     assert_eq!(limit_ranges().await, 3);
+}
+
+/// Plugins run before the pod is validated. The response was 500, because a path cannot contain such a name.
+#[tokio::test]
+async fn a_name_that_no_object_can_have_is_not_found() {
+    let fixture = fixture().await;
+    let with = |member: &str| {
+        let mut pod = pod("a");
+        pod["spec"][member] = "/".into();
+        pod
+    };
+    let rejected = fixture.try_create("pods", with("nodeName")).await;
+    assert_eq!(causes(rejected.unwrap_err())[0].0, "spec.nodeName");
+    let rejected = fixture.try_create("pods", with("priorityClassName")).await;
+    match rejected.unwrap_err() {
+        ApiError::Forbidden { detail, .. } => {
+            assert_eq!(detail, "no PriorityClass with name / was found");
+        }
+        other => panic!("{other}"),
+    }
 }

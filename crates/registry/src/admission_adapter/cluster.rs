@@ -102,6 +102,8 @@ impl Cluster for Registry {
         let found = match read::get(self, &target, options).await {
             Ok(object) => self.value_of(&target.resource, &object).map(Some),
             Err(error) if error.is_not_found() => Ok(None),
+            // No object can have the name. What refers to it has not been validated yet.
+            Err(ApiError::BadRequest(_)) => Ok(None),
             Err(error) => Err(error),
         };
         Ok(found?)
