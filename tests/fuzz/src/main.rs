@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
@@ -29,6 +29,9 @@ const ADDRESS_SPACE_MAX: u64 = 16 << 30;
 
 /// The time limit of the minimization of an input that ends the process.
 const MINIMIZE_MAX: Duration = Duration::from_secs(60);
+
+/// The maximum number of bytes of a failing input that are printed.
+const INPUT_SHOWN_MAX: usize = 1000;
 
 /// Runs fuzz targets and prints what they found. Exits with 1 if an input fails.
 #[derive(Debug, Parser)]
@@ -202,25 +205,38 @@ fn all(arguments: &Arguments) -> io::Result<bool> {
                 .map_err(|_| io::Error::other("a thread panicked"))?
         })
     })?;
-    print_table(ended.into_inner())
+    print_results(ended.into_inner())
 }
 
 fn print_end(target: &Target, report: &Report) -> io::Result<()> {
+    let (inputs, failures) = (report.inputs, report.failures.len());
     let mut out = io::stdout().lock();
-    for (failure, path) in &report.failures {
-        writeln!(out, "{}: {}", target.name, shown(failure))?;
-        writeln!(
-            out,
-            "    scripts/fuzz --replay {} {}",
-            target.name,
-            path.display()
-        )?;
+    match failures {
+        0 => writeln!(out, "{}: {inputs} inputs", target.name),
+        _ => writeln!(out, "{}: {inputs} inputs, {failures} failures", target.name),
     }
-    writeln!(out, "{}: {} inputs", target.name, report.inputs)
 }
 
-/// Prints the table of `docs/reliability.md`. Returns true if no input fails.
-fn print_table(mut ended: Vec<Ended>) -> io::Result<bool> {
+/// Prints the failures of a target with their inputs, so that the end of a log is enough to repeat them.
+fn print_failures(out: &mut impl Write, target: &Target, report: &Report) -> io::Result<()> {
+    for (failure, path) in &report.failures {
+        let input = fs::read(path)?;
+        let start = input[..input.len().min(INPUT_SHOWN_MAX)].escape_ascii();
+        let rest = if input.len() > INPUT_SHOWN_MAX {
+            "..."
+        } else {
+            ""
+        };
+        writeln!(out, "\n{}: {}", target.name, shown(failure))?;
+        writeln!(out, "    input of {} bytes: {start}{rest}", input.len())?;
+        let path = path.display();
+        writeln!(out, "    scripts/fuzz --replay {} {path}", target.name)?;
+    }
+    Ok(())
+}
+
+/// Prints the table of `docs/reliability.md` and the failures. Returns true if no input fails.
+fn print_results(mut ended: Vec<Ended>) -> io::Result<bool> {
     ended.sort_by_key(|ended| ended.target.name);
     let mut out = io::stdout().lock();
     writeln!(
@@ -244,6 +260,9 @@ fn print_table(mut ended: Vec<Ended>) -> io::Result<bool> {
         )?;
         inputs += report.inputs;
         failures += report.failures.len();
+    }
+    for Ended { target, report } in &ended {
+        print_failures(&mut out, target, report)?;
     }
     writeln!(
         out,

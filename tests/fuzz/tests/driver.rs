@@ -47,6 +47,7 @@ fn a_panic_is_found_and_its_input_minimized() {
         "{text}"
     );
     assert_eq!(input, b"bug");
+    assert!(text.contains("input of 3 bytes: bug\n"), "{text}");
 }
 
 /// The program may catch a panic and report an error; the panic is a bug nevertheless.
