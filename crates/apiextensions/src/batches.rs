@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::conversion_cache::{ConversionKey, PendingConversion, StartedConversion};
+use super::conversion_cache::{Conversion, ConversionKey, PendingConversion, StartedConversion};
 use super::versions::Versions;
 use watchet_api::{ColumnSet, EventType, Object};
 use watchet_registry::stored_form::{encode, parse};
@@ -33,15 +33,16 @@ const SLOW: Duration = Duration::from_secs(1);
 /// An object that is about to be sent as an event of its type.
 type EventObject = (EventType, Arc<Object>);
 
+/// An object in the requested version.
 enum Presented {
-    Unchanged(Arc<Object>),
+    Ready(Arc<Object>),
     Pending(PendingConversion),
 }
 
 impl Presented {
     async fn object(self) -> Result<Arc<Object>, ConversionError> {
         match self {
-            Self::Unchanged(object) => Ok(object),
+            Self::Ready(object) => Ok(object),
             Self::Pending(pending) => pending.object().await,
         }
     }
@@ -75,20 +76,24 @@ impl Versions {
         let (mut started, mut bytes) = (Vec::new(), 0);
         for (event_type, object) in objects {
             if has_api_version(object.body_slice(), version.api_version) {
-                waiting.push(Presented::Unchanged(object));
+                waiting.push(Presented::Ready(object));
                 continue;
             }
-            let (pending, conversion) = self.converted.get_or_start(ConversionKey {
+            let conversion = self.converted.get_or_start(ConversionKey {
                 version: version.ordinal,
                 key: object.key().clone(),
                 at: object.resource_version(),
                 deleted: event_type == EventType::Deleted,
             });
-            waiting.push(Presented::Pending(pending));
-            if let Some(conversion) = conversion {
-                bytes += object.body_slice().len();
-                started.push((conversion, (event_type, object)));
-            }
+            waiting.push(match conversion {
+                Conversion::Done(object) => Presented::Ready(object),
+                Conversion::Pending(pending) => Presented::Pending(pending),
+                Conversion::Started(conversion, pending) => {
+                    bytes += object.body_slice().len();
+                    started.push((conversion, (event_type, object)));
+                    Presented::Pending(pending)
+                }
+            });
             if bytes >= REVIEW_BYTES_MAX {
                 self.start_batch(version, std::mem::take(&mut started));
                 bytes = 0;

@@ -5,7 +5,8 @@
 //!
 //! 1. At most one call per key is in progress.
 //! 2. The converted objects of all definitions together take [`BYTES_MAX`], which the last object may exceed; conversions in
-//!    progress are bounded by the requests that wait for them.
+//!    progress are bounded by the requests that wait for them. The oldest conversions are removed first: they reach their
+//!    maximum age first, and a use that changed the order would cost a list more than everything else that it does here.
 //! 3. A failure is returned to all requests that wait for it, and not stored.
 //! 4. A converted object is not used longer than [`AGE_MAX`] after its conversion. The implementation of a webhook may
 //!    change while its definition does not. (Upstream calls the webhook for each read from storage, and never again for objects in its
@@ -46,7 +47,17 @@ pub(super) struct ConversionKey {
 
 type ConversionResult = Result<Arc<Object>, ConversionError>;
 
-/// The result of a conversion, which may still be in progress.
+/// What the cache has for a key.
+#[derive(Debug)]
+pub(super) enum Conversion {
+    Done(Arc<Object>),
+    /// Another request does it.
+    Pending(PendingConversion),
+    /// The caller must do it.
+    Started(StartedConversion, PendingConversion),
+}
+
+/// The result of a conversion that is in progress.
 #[derive(Debug, Clone)]
 pub(super) struct PendingConversion(watch::Receiver<Option<ConversionResult>>);
 
@@ -86,25 +97,30 @@ pub(super) struct DefinitionCache {
 
 #[derive(Debug, Default)]
 struct Entries {
-    all: HashMap<(u64, ConversionKey), Entry>,
-    /// The keys of the converted objects, least recently used first.
-    by_use: BTreeMap<u64, (u64, ConversionKey)>,
-    uses: u64,
+    all: HashMap<DefinitionKey, Entry>,
+    /// The keys of the converted objects by their ordinals: the first was converted before all others.
+    by_age: BTreeMap<u64, DefinitionKey>,
+    /// The number of conversions that were stored.
+    stored: u64,
     bytes: usize,
     definitions: u64,
 }
 
+/// A key with the ID of its definition's state.
+type DefinitionKey = (u64, ConversionKey);
+
 #[derive(Debug)]
-struct Entry {
-    pending: PendingConversion,
-    /// `None` during the conversion.
-    ready: Option<Ready>,
+enum Entry {
+    InProgress(PendingConversion),
+    Done(Converted),
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Ready {
-    /// The time of the last request, as a count of requests.
-    used: u64,
+/// A converted object.
+#[derive(Debug)]
+struct Converted {
+    object: Arc<Object>,
+    /// The ordinal of the conversion among those that were stored.
+    ordinal: u64,
     bytes: usize,
     since: Instant,
 }
@@ -121,22 +137,18 @@ impl DefinitionCache {
     }
 
     /// Returns the conversion of `key`. If it was neither done nor in progress it is started now, and the caller must do it.
-    pub(super) fn get_or_start(
-        &self,
-        key: ConversionKey,
-    ) -> (PendingConversion, Option<StartedConversion>) {
+    pub(super) fn get_or_start(&self, key: ConversionKey) -> Conversion {
+        let key = (self.id, key);
         let mut entries = self.cache.0.lock();
-        if let Some(pending) = entries.find(&(self.id, key.clone())) {
-            return (pending, None);
+        if let Some(found) = entries.find(&key) {
+            return found;
         }
         let (sender, receiver) = watch::channel(None);
         let pending = PendingConversion(receiver);
-        let entry = Entry {
-            pending: pending.clone(),
-            ready: None,
-        };
-        entries.all.insert((self.id, key.clone()), entry);
-        (pending, Some(StartedConversion { key, sender }))
+        entries
+            .all
+            .insert(key.clone(), Entry::InProgress(pending.clone()));
+        Conversion::Started(StartedConversion { key: key.1, sender }, pending)
     }
 
     /// Publishes the result of a conversion.
@@ -144,7 +156,7 @@ impl DefinitionCache {
         let key = (self.id, started.key);
         let mut entries = self.cache.0.lock();
         match &result {
-            Ok(object) => entries.insert(key, object.memory() + ENTRY_BYTES),
+            Ok(object) => entries.insert(key, object.clone()),
             Err(_) => entries.remove(&key),
         }
         drop(entries);
@@ -164,53 +176,45 @@ impl Drop for DefinitionCache {
 
 impl Entries {
     /// Returns the conversion of a key if it is done or in progress.
-    fn find(&mut self, key: &(u64, ConversionKey)) -> Option<PendingConversion> {
-        let now = self.next_use();
-        let entry = self.all.get_mut(key)?;
-        let Some(ready) = &mut entry.ready else {
-            return Some(entry.pending.clone());
-        };
-        if ready.since.elapsed() >= AGE_MAX {
-            self.remove(key);
-            return None;
+    fn find(&mut self, key: &DefinitionKey) -> Option<Conversion> {
+        match self.all.get(key)? {
+            Entry::InProgress(pending) => Some(Conversion::Pending(pending.clone())),
+            Entry::Done(converted) if converted.since.elapsed() < AGE_MAX => {
+                Some(Conversion::Done(converted.object.clone()))
+            }
+            Entry::Done(_) => {
+                self.remove(key);
+                None
+            }
         }
-        let before = std::mem::replace(&mut ready.used, now);
-        let pending = entry.pending.clone();
-        let key = self.by_use.remove(&before).unwrap_or_else(|| key.clone());
-        self.by_use.insert(now, key);
-        Some(pending)
     }
 
-    fn next_use(&mut self) -> u64 {
-        self.uses += 1;
-        self.uses
-    }
-
-    /// Stores the size of a converted object, and removes the least recently used ones beyond the limit.
-    fn insert(&mut self, key: (u64, ConversionKey), bytes: usize) {
-        let used = self.next_use();
+    /// Stores a converted object, and removes the oldest ones beyond the limit.
+    fn insert(&mut self, key: DefinitionKey, object: Arc<Object>) {
         if let Some(entry) = self.all.get_mut(&key) {
-            entry.ready = Some(Ready {
-                used,
+            self.stored += 1;
+            let bytes = object.memory() + ENTRY_BYTES;
+            *entry = Entry::Done(Converted {
+                object,
+                ordinal: self.stored,
                 bytes,
                 since: Instant::now(),
             });
-            self.by_use.insert(used, key);
+            self.by_age.insert(self.stored, key);
             self.bytes += bytes;
         }
         while self.bytes > BYTES_MAX
-            && self.by_use.len() > 1
-            && let Some((_, oldest)) = self.by_use.pop_first()
+            && self.by_age.len() > 1
+            && let Some((_, oldest)) = self.by_age.pop_first()
         {
             self.remove(&oldest);
         }
     }
 
-    fn remove(&mut self, key: &(u64, ConversionKey)) {
-        let removed = self.all.remove(key);
-        if let Some(ready) = removed.and_then(|entry| entry.ready) {
-            self.by_use.remove(&ready.used);
-            self.bytes -= ready.bytes;
+    fn remove(&mut self, key: &DefinitionKey) {
+        if let Some(Entry::Done(converted)) = self.all.remove(key) {
+            self.by_age.remove(&converted.ordinal);
+            self.bytes -= converted.bytes;
         }
     }
 }
@@ -241,37 +245,53 @@ mod tests {
         DefinitionCache::new(&Arc::default())
     }
 
+    fn started(conversion: Conversion) -> (StartedConversion, PendingConversion) {
+        match conversion {
+            Conversion::Started(started, pending) => (started, pending),
+            other => panic!("the caller should do it: {other:?}"),
+        }
+    }
+
+    fn done(conversion: Conversion) -> Arc<Object> {
+        match conversion {
+            Conversion::Done(object) => object,
+            other => panic!("it should be done: {other:?}"),
+        }
+    }
+
     /// Converts an object to this size.
     fn convert(converted: &DefinitionCache, name: &str, bytes: usize) {
-        let (_, started) = converted.get_or_start(key(name, 1));
+        let (started, _) = started(converted.get_or_start(key(name, 1)));
         let result = object(&key(name, 1), bytes);
-        converted.finish(started.expect("it is not stored"), Ok(result));
+        converted.finish(started, Ok(result));
     }
 
     #[tokio::test]
     async fn concurrent_requests_share_one_conversion() {
         let converted = converted();
-        let (first, started) = converted.get_or_start(key("a", 1));
-        let (second, none) = converted.get_or_start(key("a", 1));
-        assert!(none.is_none());
-        let (_, of_another_version) = converted.get_or_start(key("a", 2));
-        assert!(of_another_version.is_some());
+        let (first, pending) = started(converted.get_or_start(key("a", 1)));
+        let Conversion::Pending(second) = converted.get_or_start(key("a", 1)) else {
+            panic!("it is in progress");
+        };
+        started(converted.get_or_start(key("a", 2)));
         let result = object(&key("a", 1), 1);
-        converted.finish(started.unwrap(), Ok(result.clone()));
-        for pending in [first, second, converted.get_or_start(key("a", 1)).0] {
+        converted.finish(first, Ok(result.clone()));
+        for pending in [pending, second] {
             assert!(Arc::ptr_eq(&pending.object().await.unwrap(), &result));
         }
+        let found = done(converted.get_or_start(key("a", 1)));
+        assert!(Arc::ptr_eq(&found, &result));
     }
 
     #[tokio::test]
     async fn failure_is_returned_and_not_stored() {
         let converted = converted();
-        let (pending, started) = converted.get_or_start(key("a", 1));
+        let (conversion, pending) = started(converted.get_or_start(key("a", 1)));
         let error = ConversionError("no".to_owned());
-        converted.finish(started.unwrap(), Err(error.clone()));
+        converted.finish(conversion, Err(error.clone()));
         assert_eq!(pending.object().await.unwrap_err(), error);
-        let (pending, started) = converted.get_or_start(key("a", 1));
-        drop(started.expect("it is tried again"));
+        let (conversion, pending) = started(converted.get_or_start(key("a", 1)));
+        drop(conversion);
         assert!(
             pending.object().await.is_err(),
             "the conversion was dropped"
@@ -284,38 +304,33 @@ mod tests {
         convert(&converted, "a", 10);
         let bytes = converted.cache.0.lock().bytes;
         tokio::time::advance(AGE_MAX - Duration::from_millis(1)).await;
-        let (older, none) = converted.get_or_start(key("a", 1));
-        assert!(
-            none.is_none(),
-            "it is stored; a use does not extend its age"
-        );
+        // A use does not extend its age.
+        let older = done(converted.get_or_start(key("a", 1)));
         tokio::time::advance(Duration::from_millis(1)).await;
-        let (_, started) = converted.get_or_start(key("a", 1));
-        let started = started.expect("it is too old");
+        let (conversion, _) = started(converted.get_or_start(key("a", 1)));
         assert_eq!(converted.cache.0.lock().bytes, 0);
         let newer = object(&key("a", 1), 10);
-        converted.finish(started, Ok(newer.clone()));
-        let (now, none) = converted.get_or_start(key("a", 1));
-        assert!(none.is_none());
-        assert!(Arc::ptr_eq(&now.object().await.unwrap(), &newer));
-        assert!(!Arc::ptr_eq(&older.object().await.unwrap(), &newer));
+        converted.finish(conversion, Ok(newer.clone()));
+        let found = done(converted.get_or_start(key("a", 1)));
+        assert!(Arc::ptr_eq(&found, &newer));
+        assert!(!Arc::ptr_eq(&found, &older));
         assert_eq!(converted.cache.0.lock().bytes, bytes);
     }
 
     #[test]
-    fn least_recently_used_object_of_any_definition_is_removed() {
+    fn oldest_conversion_of_any_definition_is_removed() {
         let cache = Arc::default();
         let (one, other) = (DefinitionCache::new(&cache), DefinitionCache::new(&cache));
         convert(&one, "a", BYTES_MAX / 3);
         convert(&other, "a", BYTES_MAX / 3);
-        assert!(one.get_or_start(key("a", 1)).1.is_none());
+        done(one.get_or_start(key("a", 1)));
         convert(&other, "b", BYTES_MAX / 3);
-        assert!(one.get_or_start(key("a", 1)).1.is_none());
-        assert!(other.get_or_start(key("b", 1)).1.is_none());
-        assert!(other.get_or_start(key("a", 1)).1.is_some());
+        done(other.get_or_start(key("a", 1)));
+        done(other.get_or_start(key("b", 1)));
+        started(one.get_or_start(key("a", 1)));
         let entries = cache.0.lock();
         assert!(entries.bytes <= BYTES_MAX);
-        assert_eq!(entries.by_use.len(), 2);
+        assert_eq!(entries.by_age.len(), 2);
     }
 
     #[test]
@@ -324,9 +339,9 @@ mod tests {
         let (old, other) = (DefinitionCache::new(&cache), DefinitionCache::new(&cache));
         convert(&old, "a", 10);
         convert(&other, "a", 10);
-        let (_in_progress, _started) = old.get_or_start(key("b", 1));
+        let _in_progress = started(old.get_or_start(key("b", 1)));
         drop(old);
-        let left = |entries: &Entries| (entries.all.len(), entries.by_use.len());
+        let left = |entries: &Entries| (entries.all.len(), entries.by_age.len());
         assert_eq!(left(&cache.0.lock()), (1, 1));
         drop(other);
         assert_eq!(left(&cache.0.lock()), (0, 0));
