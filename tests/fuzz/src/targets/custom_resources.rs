@@ -33,14 +33,17 @@ pub(super) fn custom_resources(input: &[u8]) {
         let spec = &created["spec"];
         let text = |value: &Value| escaped(value.as_str().unwrap_or_default());
         let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
-        for version in spec["versions"].as_array().into_iter().flatten() {
-            let root = format!("/apis/{group}/{}", text(&version["name"]));
-            documents(server, &root);
-            let path = match spec["scope"].as_str() {
-                Some("Namespaced") => format!("{root}/namespaces/default/{plural}"),
-                _ => format!("{root}/{plural}"),
-            };
-            objects(server, &path, &object, &patch);
+        let root = |version: &Value| format!("/apis/{group}/{}", text(&version["name"]));
+        let path = |version: &Value| match spec["scope"].as_str() {
+            Some("Namespaced") => format!("{}/namespaces/default/{plural}", root(version)),
+            _ => format!("{}/{plural}", root(version)),
+        };
+        let versions = || spec["versions"].as_array().into_iter().flatten();
+        let stored = versions().find(|version| version["storage"] == true);
+        let stored = stored.map(path).unwrap_or_default();
+        for version in versions() {
+            documents(server, &root(version));
+            objects(server, [&path(version), &stored], &object, &patch);
         }
         server.delete(&uri);
         for _ in 0..PAUSES {
@@ -72,24 +75,27 @@ fn documents(server: &Server, root: &str) {
     server.call("GET", &openapi, &[("accept", protobuf)], Vec::new());
 }
 
-fn objects(server: &Server, path: &str, object: &Value, patch: &Value) {
+/// Creates, reads and changes an object at `path`; `stored` is the path of the version in which objects are stored.
+fn objects(server: &Server, [path, stored]: [&str; 2], object: &Value, patch: &Value) {
     server.read(path);
     let created = server.send("POST", path, object);
     if created.code != 201 {
         return;
     }
     let created = created.json();
-    let uri = format!(
-        "{path}/{}",
-        escaped(created["metadata"]["name"].as_str().unwrap_or_default())
-    );
-    let got = server.call("GET", &uri, &[], Vec::new());
+    let name = escaped(created["metadata"]["name"].as_str().unwrap_or_default());
+    // Defaults of another version than the stored one can be members that reading the stored version removes again, so that
+    // each update in that version changes the object, in kube-apiserver too.
+    let in_stored = format!("{stored}/{name}");
+    let got = server.call("GET", &in_stored, &[], Vec::new());
     if got.code == 200 {
-        let updated = server.send("PUT", &uri, &got.json());
+        let updated = server.send("PUT", &in_stored, &got.json());
         if updated.code == 200 {
             assert_unchanged(&got.json(), &updated.json());
         }
     }
+    let uri = format!("{path}/{name}");
+    server.send("PUT", &uri, &created);
     server.read(&uri);
     server.read(&format!("{uri}/scale"));
     if !patch.is_null() {
