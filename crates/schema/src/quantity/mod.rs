@@ -142,10 +142,19 @@ impl Quantity {
         })
     }
 
+    /// Parses a quantity from the text of a JSON string, without the spaces around it. Kube-apiserver removes white space before it
+    /// replaces escapes, so control characters, which JSON must escape, are invalid.
+    ///
+    /// # Errors
+    /// The errors of [`parse`](Self::parse).
+    pub(crate) fn parse_json(text: &str) -> Result<Self, QuantityError> {
+        Self::parse(text.trim_matches(|c: char| c.is_whitespace() && !c.is_ascii_control()))
+    }
+
     /// Parses a quantity from a JSON string or number.
     pub fn read(value: &Value) -> Option<Self> {
         match value {
-            Value::String(text) => Self::parse(text.trim()).ok(),
+            Value::String(text) => Self::parse_json(text).ok(),
             Value::Number(number) => Self::parse(&number.to_string()).ok(),
             _ => None,
         }
