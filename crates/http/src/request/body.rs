@@ -6,7 +6,6 @@ use serde_json::Value;
 use watchet_registry::Patch;
 use watchet_schema::{
     Decoded, KindType, MemoryBudget, OBJECT_BYTES_MAX, PATCH_BYTES_MAX, decode_untyped,
-    memory_of_json,
 };
 
 use crate::error::HttpError;
@@ -203,31 +202,6 @@ impl Encoding {
     }
 }
 
-/// Returns an upper bound of the memory in bytes that `body` takes when it is decoded.
-pub(crate) fn memory_bound(encoding: Encoding, protobuf: &Schema, body: &[u8]) -> usize {
-    /// The most memory that a byte of YAML can take: two bytes are a map with one member in the list `[: ,: ,: ]`.
-    const YAML_MEMORY_PER_BYTE: usize = 360;
-    let (object_bytes, working_bytes) = match encoding {
-        Encoding::Json => (memory_of_json(body), 0),
-        // As most clients send it.
-        Encoding::Yaml if is_json_document(body) => (memory_of_json(body), 0),
-        // An alias can repeat any number of values.
-        Encoding::Yaml if body.contains(&b'&') && body.contains(&b'*') => (OBJECT_BYTES_MAX, 0),
-        Encoding::Yaml => (body.len() * YAML_MEMORY_PER_BYTE, 0),
-        Encoding::Protobuf => {
-            let memory = protobuf.decoded_memory(body);
-            (memory.object_bytes, memory.working_bytes)
-        }
-    };
-    object_bytes.min(OBJECT_BYTES_MAX) + working_bytes + body.len()
-}
-
-/// Returns true if a body of YAML is one document of JSON, which has no aliases.
-fn is_json_document(body: &[u8]) -> bool {
-    body.trim_ascii_start().starts_with(b"{")
-        && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
-}
-
 /// Parses a JSON patch; the registry limits its length.
 fn json_patch(operations: Value) -> Result<json_patch::Patch, HttpError> {
     serde_json::from_value(operations).map_err(|error| {
@@ -305,38 +279,6 @@ mod tests {
         ] {
             assert!(body.len() > STORED_BYTES_MAX - 300);
             object(None, body.as_bytes()).unwrap();
-        }
-    }
-
-    /// Bodies with a bound of 1 MiB or more are processed by other threads, so that of ordinary objects must be less.
-    #[test]
-    fn memory_is_bounded_by_encoding() {
-        let bound = |encoding, body: &[u8]| memory_bound(encoding, &protobuf(), body);
-        let data: serde_json::Map<String, Value> = (0..100)
-            .map(|n| (format!("key-{n}"), "x".repeat(40).into()))
-            .collect();
-        let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data});
-        let json = config_map.to_string();
-        let encoder = watchet_protobuf::Encoder::new(&protobuf(), "v1", "ConfigMap").unwrap();
-        let body = encoder.encode_body(json.as_bytes()).unwrap();
-        assert!(body.len() > 5_000);
-        assert!(bound(Encoding::Json, json.as_bytes()) < 100_000);
-        assert!(bound(Encoding::Protobuf, &body) < 100_000);
-        let script = br#"{"kind": "CronJob", "schedule": "*/5 * * * *", "command": "a && b"}"#;
-        assert_eq!(bound(Encoding::Yaml, script), bound(Encoding::Json, script));
-        let yaml = b"a: &a [{}, {}]\nb: *a\n";
-        assert_eq!(bound(Encoding::Yaml, yaml), OBJECT_BYTES_MAX + yaml.len());
-        assert!(bound(Encoding::Yaml, b"a: [{}, {}]\n") < 10_000);
-        for (content_type, encoding) in [
-            (None, Encoding::Json),
-            (Some("application/merge-patch+json"), Encoding::Json),
-            (Some("application/apply-patch+yaml"), Encoding::Yaml),
-            (
-                Some("application/vnd.kubernetes.protobuf"),
-                Encoding::Protobuf,
-            ),
-        ] {
-            assert_eq!(Encoding::of(content_type), encoding);
         }
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod accept;
 pub(crate) mod body;
 pub(crate) mod body_limits;
+mod body_memory;
 pub(crate) mod expected_kind;
 pub(crate) mod options;
 pub(crate) mod percent;

@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::HttpError;
 use crate::in_flight::{Flow, InFlightPermit};
-use crate::request::body::{Encoding, memory_bound};
+use crate::request::body::Encoding;
 use crate::request::body_limits::{LARGE_BYTES_MIN, ReceivedBody};
+use crate::request::body_memory::memory_bound;
 use crate::request::received_request::{LargeBodyPermits, ReceivedRequest};
 use crate::state::HttpState;
 
@@ -125,7 +126,8 @@ impl RequestBody {
                 .write(self.flow.as_ref(), self.limit)
                 .await?;
             self.permits.lock().in_flight = Some(permit);
-            let memory = memory_bound(self.encoding, &state.protobuf, &bytes);
+            let large = LARGE_BYTES_MIN.saturating_sub(self.present_bytes);
+            let memory = memory_bound(self.encoding, &state.protobuf, &bytes, large);
             let memory = self.present_bytes + memory;
             if memory >= LARGE_BYTES_MIN {
                 received.set_large()?;
