@@ -297,7 +297,9 @@ pub(super) fn etcd_values(input: &[u8]) {
         }
     }
     let read = STORED.with(|stored| stored.decrypted(value));
-    if let Some(read) = read {
+    // AES-CBC has no checksum: of 256 values one has the padding of an encrypted one.
+    let is_authenticated = !value.starts_with(b"k8s:enc:aescbc:");
+    if let Some(read) = read.filter(|_| is_authenticated) {
         // No value of a corpus is encrypted with these keys.
         assert_eq!(
             read, value,
