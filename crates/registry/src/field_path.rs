@@ -75,10 +75,19 @@ impl Causes {
         self.push_at("FieldValueRequired", at, message);
     }
 
-    /// Adds an invalid value.
+    /// Adds an invalid value; `why` may be empty.
     pub fn invalid(&mut self, at: &Path<'_>, value: impl Into<Value>, why: &str) {
-        let message = format!("Invalid value: {}: {why}", truncated_json(&value.into()));
+        let shown = truncated_json(&value.into());
+        let message = match why {
+            "" => format!("Invalid value: {shown}"),
+            why => format!("Invalid value: {shown}: {why}"),
+        };
         self.push_at("FieldValueInvalid", at, message);
+    }
+
+    /// Adds an invalid value that the message does not show.
+    pub fn invalid_without_value(&mut self, at: &Path<'_>, why: &str) {
+        self.push_at("FieldValueInvalid", at, format!("Invalid value: {why}"));
     }
 
     /// Adds one cause for each problem of a string.
@@ -108,6 +117,16 @@ impl Causes {
     pub fn duplicate(&mut self, at: &Path<'_>, value: impl Into<Value>) {
         let message = format!("Duplicate value: {}", truncated_json(&value.into()));
         self.push_at("FieldValueDuplicate", at, message);
+    }
+
+    /// Adds a duplicate value whose error has a message.
+    pub fn duplicate_because(&mut self, at: &Path<'_>, value: impl Into<Value>, why: &str) {
+        let shown = truncated_json(&value.into());
+        self.push_at(
+            "FieldValueDuplicate",
+            at,
+            format!("Duplicate value: {shown}: {why}"),
+        );
     }
 
     /// Adds a reference to something that does not exist.

@@ -64,6 +64,13 @@ fn requirement(expression: &Fields, at: &Path<'_>, causes: &mut Causes) {
     }
 }
 
+/// Returns true if the selector has no problem.
+pub(super) fn is_valid(given: &Fields) -> bool {
+    let mut causes = Causes::default();
+    selector(given, &Path::Top(""), &mut causes);
+    causes.is_empty()
+}
+
 /// Returns true if the selector is empty, and so selects everything.
 pub(super) fn is_empty(selector: &Fields) -> bool {
     object(selector, "matchLabels").is_none_or(Fields::is_empty)

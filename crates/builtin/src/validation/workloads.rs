@@ -1,9 +1,10 @@
 //! Validates the resources that create pods: the workloads of `apps`, and replication controllers.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::members::not_negative;
 use super::members::objects;
+use super::text as rules;
 use super::text::NOT_NEGATIVE;
 use super::{core, pods, selectors};
 use watchet_registry::Causes;
@@ -37,13 +38,14 @@ fn template_labels(spec: &Fields) -> Option<&Fields> {
     object(object(object(spec, "template")?, "metadata")?, "labels")
 }
 
-/// Validates that the selector matches the labels of the template.
+/// Validates that the selector matches the labels of the template. A missing selector matches nothing, an empty one
+/// everything; an invalid one has its own causes.
 pub(super) fn selected(spec: &Fields, causes: &mut Causes) {
-    let Some(selector) = object(spec, "selector").filter(|s| !selectors::is_empty(s)) else {
-        return;
-    };
+    let selector = object(spec, "selector");
     let labels = template_labels(spec);
-    if !selectors::matches(selector, labels) {
+    if selector.is_none_or(selectors::is_valid)
+        && !selector.is_some_and(|s| selectors::matches(s, labels))
+    {
         unselected(labels, causes);
     }
 }
@@ -59,29 +61,43 @@ fn unselected(labels: Option<&Fields>, causes: &mut Causes) {
     );
 }
 
-/// Validates that a selector is present and not empty; `kind` is upstream's name of it in messages.
-fn required_selector(spec: &Fields, kind: &str, causes: &mut Causes) {
+/// Validates the selector, which must not be empty, and the template; `empty` and `invalid` are the messages about the
+/// selector. The template is not validated if the selector is invalid.
+fn selector_and_template(
+    spec: &Fields,
+    (empty, invalid): (&str, &str),
+    template: impl FnOnce(&mut Causes),
+    causes: &mut Causes,
+) {
     let at = SPEC.member("selector");
-    match object(spec, "selector") {
+    let selector = object(spec, "selector");
+    match selector {
         None => causes.required(&at, ""),
         Some(selector) => {
             selectors::selector(selector, &at, causes);
             if selectors::is_empty(selector) {
-                let why = format!("empty selector is invalid for {kind}");
-                causes.invalid(&at, Value::Object(selector.clone()), &why);
+                causes.invalid(&at, Value::Object(selector.clone()), empty);
             }
         }
     }
+    if let Some(selector) = selector.filter(|selector| !selectors::is_valid(selector)) {
+        return causes.invalid(&at, Value::Object(selector.clone()), invalid);
+    }
+    selected(spec, causes);
+    template(causes);
 }
+
+const EMPTY_SELECTOR: &str = "empty selector is invalid for deployment";
+const INVALID_SELECTOR: &str = "invalid label selector";
 
 pub(super) fn deployment(object_: &Fields, causes: &mut Causes) {
     let Some(spec) = object(object_, "spec") else {
         return;
     };
     not_negative(spec, &["replicas"], &SPEC, causes);
-    required_selector(spec, "deployment", causes);
-    selected(spec, causes);
-    template(spec, "ReplicaSet", causes);
+    let of_replica_set = |causes: &mut Causes| template(spec, "ReplicaSet", causes);
+    let messages = (EMPTY_SELECTOR, INVALID_SELECTOR);
+    selector_and_template(spec, messages, of_replica_set, causes);
     let at = SPEC.member("strategy");
     if let Some(strategy) = object(spec, "strategy") {
         match text(strategy, "type") {
@@ -98,7 +114,13 @@ pub(super) fn deployment(object_: &Fields, causes: &mut Causes) {
                 Some(rolling) => rolling_update(rolling, &at.member("rollingUpdate"), causes),
             },
             other => {
-                causes.not_supported(&at.member("type"), other, &["Recreate", "RollingUpdate"]);
+                // The names of the members in upstream's message are those of its internal type.
+                let rolling = object(strategy, "rollingUpdate").map(|rolling| {
+                    let value = |member: &str| rolling.get(member).cloned().unwrap_or(json!(0));
+                    json!({"MaxUnavailable": value("maxUnavailable"), "MaxSurge": value("maxSurge")})
+                });
+                let shown = json!({"Type": other, "RollingUpdate": rolling});
+                causes.not_supported(&at, shown, &["Recreate", "RollingUpdate"]);
             }
         }
     }
@@ -138,7 +160,9 @@ pub(super) fn count_or_share(fields: &Fields, member: &str, at: &Path<'_>, cause
 /// Returns the percentage in an int-or-string member; zero if it is a number.
 pub(super) fn percentage(fields: &Fields, member: &str) -> i64 {
     let digits = text(fields, member).strip_suffix('%');
-    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    let digits = digits.filter(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()));
+    // More digits than a number has are a great percentage.
+    digits.map_or(0, |digits| digits.parse().unwrap_or(i64::MAX))
 }
 
 fn is_zero(fields: &Fields, member: &str) -> bool {
@@ -174,9 +198,10 @@ pub(super) fn replica_set(object_: &Fields, causes: &mut Causes) {
         return;
     };
     not_negative(spec, &["replicas", "minReadySeconds"], &SPEC, causes);
-    required_selector(spec, "ReplicaSet", causes);
-    selected(spec, causes);
-    template(spec, "ReplicaSet", causes);
+    let of_replica_set = |causes: &mut Causes| template(spec, "ReplicaSet", causes);
+    // Upstream's message is about a deployment too.
+    let messages = (EMPTY_SELECTOR, INVALID_SELECTOR);
+    selector_and_template(spec, messages, of_replica_set, causes);
 }
 
 pub(super) fn replication_controller(object_: &Fields, causes: &mut Causes) {
@@ -203,9 +228,8 @@ pub(super) fn daemon_set(object_: &Fields, causes: &mut Causes) {
         return;
     };
     let at = SPEC.member("selector");
-    match object(spec, "selector") {
-        None => causes.required(&at, ""),
-        Some(selector) => selectors::selector(selector, &at, causes),
+    if let Some(selector) = object(spec, "selector") {
+        selectors::selector(selector, &at, causes);
     }
     selected(spec, causes);
     if let Some(selector) = object(spec, "selector").filter(|s| selectors::is_empty(s)) {
@@ -287,6 +311,10 @@ pub(super) fn stateful_set(object_: &Fields, causes: &mut Causes) {
             super::members::required_one_of(policy, member, &["Retain", "Delete"], &at, causes);
         }
     }
+    let at = SPEC.member("volumeClaimTemplates");
+    for (index, claim) in objects(list(spec, "volumeClaimTemplates")) {
+        core::claim_spec(claim, &at.item(index).member("spec"), causes);
+    }
     not_negative(spec, &["replicas", "minReadySeconds"], &SPEC, causes);
     if let Some(ordinals) = object(spec, "ordinals")
         && let Some(start) = number(ordinals, "start").filter(|start| *start < 0)
@@ -297,45 +325,46 @@ pub(super) fn stateful_set(object_: &Fields, causes: &mut Causes) {
             NOT_NEGATIVE,
         );
     }
-    let at = SPEC.member("selector");
-    match object(spec, "selector") {
-        None => causes.required(&at, ""),
-        Some(selector) => {
-            selectors::selector(selector, &at, causes);
-            if selectors::is_empty(selector) {
-                let why = "empty selector is invalid for statefulset";
-                causes.invalid(&at, Value::Object(selector.clone()), why);
-            }
-        }
+    let name = text(spec, "serviceName");
+    if !name.is_empty() {
+        causes.invalid_each(&SPEC.member("serviceName"), name, rules::label(name));
     }
-    selected(spec, causes);
-    template_with_claims(spec, causes);
+    let messages = ("empty selector is invalid for statefulset", "");
+    let of_set = |causes: &mut Causes| template_with_claims(spec, causes);
+    selector_and_template(spec, messages, of_set, causes);
 }
 
-/// Validates the claim templates and the pod template of a stateful set. The claims are volumes of the pods, although
-/// the pod template does not list them.
+/// Validates the pod template of a stateful set. The claims are the first volumes of its pods, although the template does
+/// not list them.
 fn template_with_claims(spec: &Fields, causes: &mut Causes) {
-    let at = SPEC.member("volumeClaimTemplates");
-    let mut whole = spec.clone();
-    for (index, claim) in objects(list(spec, "volumeClaimTemplates")) {
-        core::claim_spec(claim, &at.item(index).member("spec"), causes);
-        let name = claim
-            .get("metadata")
-            .map_or(Value::Null, |m| m["name"].clone());
-        let pod = whole.get_mut("template").and_then(|t| t.get_mut("spec"));
-        let Some(pod) = pod.and_then(Value::as_object_mut) else {
-            continue;
-        };
-        let volumes = pod
-            .entry("volumes")
-            .or_insert_with(|| Value::Array(Vec::new()));
-        let known = |v: &Value| v["name"] == name;
-        if let Some(volumes) = volumes
-            .as_array_mut()
-            .filter(|list| !list.iter().any(known))
-        {
-            volumes.push(serde_json::json!({"name": name, "emptyDir": {}}));
+    let claims = list(spec, "volumeClaimTemplates").iter();
+    let names = claims.map(|claim| claim["metadata"]["name"].as_str().unwrap_or_default());
+    let mut volumes: Vec<Value> = Vec::new();
+    let is_known = |volumes: &[Value], name: &str| {
+        volumes
+            .iter()
+            .any(|v| v["name"].as_str().unwrap_or_default() == name)
+    };
+    for name in names {
+        if !is_known(&volumes, name) {
+            let claim = json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+            volumes.push(claim);
         }
+    }
+    let mut whole = spec.clone();
+    let pod = whole.get_mut("template").and_then(|t| t.get_mut("spec"));
+    if let Some(pod) = pod.and_then(Value::as_object_mut) {
+        let of_claims = volumes.len();
+        for volume in list(pod, "volumes") {
+            let name = volume["name"].as_str().unwrap_or_default();
+            if !is_known(&volumes[..of_claims], name) {
+                volumes.push(volume.clone());
+            }
+        }
+        pod.insert("volumes".to_owned(), volumes.into());
+        // The controller sets them to other values.
+        pod.remove("hostname");
+        pod.remove("subdomain");
     }
     template(&whole, "StatefulSet", causes);
 }

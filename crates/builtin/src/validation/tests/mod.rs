@@ -1,8 +1,10 @@
 //! One case per rule: an object, or two versions of one, and their causes.
 
 mod cluster;
+mod messages;
 mod pods;
 mod quotas;
+mod workloads;
 mod writes;
 
 use serde_json::{Value, json};
@@ -95,20 +97,20 @@ fn workload(more: Value) -> Value {
 
 #[test]
 fn workloads() {
+    let unselected = "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match \
+                      template `labels`";
+    let without_selector = ["spec.selector: Required value", unselected];
     for plural in ["deployments", "replicasets", "daemonsets", "statefulsets"] {
         check(plural, workload(json!({})), &[]);
         check(
             plural,
             workload(json!({"selector": {"matchLabels": {"a": "c"}}})),
-            &[
-                "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not \
-               match template `labels`",
-            ],
+            &[unselected],
         );
         check(
             plural,
             workload(json!({"selector": null})),
-            &["spec.selector: Required value"],
+            &without_selector[usize::from(plural == "daemonsets")..],
         );
         let never = json!({"template": {"spec": {"restartPolicy": "Never"}}});
         check(
