@@ -68,7 +68,9 @@ fn entries(object: &Value) -> Vec<(String, Value)> {
 fn autoscaler(version: &str, spec: Value) -> Value {
     let mut object = json!({
         "apiVersion": format!("autoscaling/{version}"), "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "a"}, "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}},
+        "metadata": {"name": "a"}, "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+        },
     });
     for (name, value) in spec.as_object().unwrap() {
         object["spec"][name] = value.clone();
@@ -106,7 +108,7 @@ async fn autoscalers_are_applied_in_each_version() {
     let metrics = autoscaler("v2", json!({"maxReplicas": 3, "metrics": cpu(50)}));
     let shared = fixture.apply_as("b", &v2, &metrics).await.unwrap();
     let fields = json!({"f:spec": {
-        "f:maxReplicas": {}, "f:metrics": {}, REFERENCE: {"f:kind": {}, "f:name": {}},
+        "f:maxReplicas": {}, "f:metrics": {}, REFERENCE: {"f:apiVersion": {}, "f:kind": {}, "f:name": {}},
     }});
     let b = ("b Apply autoscaling/v2".to_owned(), fields);
     assert_eq!(entries(&shared), [a.clone(), b.clone()]);
@@ -147,7 +149,7 @@ async fn updates_of_autoscalers_are_recorded_in_their_version() {
             json!({"f:spec": spec}),
         )
     };
-    let reference = json!({"f:kind": {}, "f:name": {}});
+    let reference = json!({"f:apiVersion": {}, "f:kind": {}, "f:name": {}});
     let all = json!({
         "f:maxReplicas": {}, "f:metrics": {}, "f:minReplicas": {}, REFERENCE: reference,
     });

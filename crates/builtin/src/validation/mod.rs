@@ -17,6 +17,7 @@ mod policies;
 mod quotas;
 mod resources;
 mod restart_rules;
+mod scaling;
 mod scheduling;
 mod security;
 mod selectors;
@@ -83,7 +84,7 @@ fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut 
             batch::job_name(object, causes);
         }
         ("batch", "cronjobs") => batch::cron_job(object, causes),
-        ("autoscaling", "horizontalpodautoscalers") => policies::autoscaler(object, causes),
+        ("autoscaling", "horizontalpodautoscalers") => scaling::autoscaler(object, causes),
         ("policy", "poddisruptionbudgets") => policies::disruption_budget(object, causes),
         ("scheduling.k8s.io", "priorityclasses") => policies::priority_class(object, causes),
         ("rbac.authorization.k8s.io", plural) => policies::rbac(plural, object, causes),

@@ -1,4 +1,4 @@
-//! Validates roles and bindings, disruption budgets, autoscalers, priority classes and leases.
+//! Validates roles and bindings, disruption budgets, priority classes and leases.
 
 use serde_json::Value;
 
@@ -104,73 +104,6 @@ fn binding(binding: &Fields, namespaced: bool, causes: &mut Causes) {
                 let kinds = &["ServiceAccount", "User", "Group"];
                 causes.not_supported(&at.member("kind"), other, kinds);
             }
-        }
-    }
-}
-
-pub(super) fn autoscaler(autoscaler: &Fields, causes: &mut Causes) {
-    let empty = Fields::new();
-    let spec = object(autoscaler, "spec").unwrap_or(&empty);
-    let min = number(spec, "minReplicas").unwrap_or(1);
-    if min < 1 {
-        causes.invalid(
-            &SPEC.member("minReplicas"),
-            min,
-            "must be greater than or equal to 1",
-        );
-    }
-    let max = number(spec, "maxReplicas").unwrap_or(0);
-    match max {
-        0 => causes.required(
-            &SPEC.member("maxReplicas"),
-            "must be set and greater than 0",
-        ),
-        ..0 => {
-            let why = "must be greater than or equal to 1";
-            causes.invalid(&SPEC.member("maxReplicas"), max, why);
-        }
-        _ => {}
-    }
-    if max < min {
-        let why = "must be greater than or equal to `minReplicas`";
-        causes.invalid(&SPEC.member("maxReplicas"), max, why);
-    }
-    let at = SPEC.member("scaleTargetRef");
-    let target = object(spec, "scaleTargetRef").unwrap_or(&empty);
-    for member in ["kind", "name"] {
-        match text(target, member) {
-            "" => causes.required(&at.member(member), ""),
-            name => causes.invalid_each(&at.member(member), name, rules::path_segment(name)),
-        }
-    }
-    let at = SPEC.member("metrics");
-    let types = &[
-        "ContainerResource",
-        "External",
-        "Object",
-        "Pods",
-        "Resource",
-    ];
-    for (index, metric) in objects(list(spec, "metrics")) {
-        let at = at.item(index);
-        match text(metric, "type") {
-            "" => causes.required(&at.member("type"), "must specify a metric source type"),
-            _ => one_of(metric, "type", types, &at, causes),
-        }
-        let sources = [
-            "containerResource",
-            "external",
-            "object",
-            "pods",
-            "resource",
-        ];
-        let given = sources
-            .iter()
-            .filter(|member| !is_unset(metric, member))
-            .count();
-        if given == 0 {
-            let why = "must specify exactly one metric source";
-            causes.required(&at, why);
         }
     }
 }

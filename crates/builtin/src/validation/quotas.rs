@@ -7,14 +7,13 @@ use serde_json::Value;
 
 use super::members::objects;
 use super::resources;
-use super::text as rules;
 use super::text::IMMUTABLE;
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
 use watchet_registry::fields::{Fields, list, object, text};
 
 /// The limits of the number of objects.
-const COUNTS: [&str; 9] = [
+pub(super) const COUNTS: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",
     "pods",
@@ -93,33 +92,20 @@ pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
     }
 }
 
-fn is_standard(name: &str) -> bool {
+/// Returns true if a quota can limit this resource by a name without a domain.
+pub(super) fn is_standard(name: &str) -> bool {
     let unprefixed = name.strip_prefix("requests.").unwrap_or(name);
     let lists = [&COUNTS[..], &OF_PODS, &OTHERS];
     lists.iter().any(|names| names.contains(&name)) || unprefixed.starts_with("hugepages-")
 }
 
 fn limit(hard: &Fields, name: &str, at: &Path<'_>, causes: &mut Causes) {
-    let problems = rules::qualified(name);
-    let is_qualified = problems.is_empty();
-    causes.invalid_each(at, name, problems);
-    if !name.contains('/') {
-        if is_qualified && name != "storage" && !is_standard(name) {
-            causes.invalid(
-                at,
-                name,
-                "must be a standard resource type or fully qualified",
-            );
-        }
-        if !is_standard(name) {
-            causes.invalid(at, name, "must be a standard resource for quota");
-        }
+    resources::resource(name, at, causes);
+    if !name.contains('/') && !is_standard(name) {
+        causes.invalid(at, name, "must be a standard resource for quota");
     }
     resources::amount(hard, name, at, causes);
-    let is_extended = name.contains('/')
-        && !name.contains("kubernetes.io/")
-        && !name.starts_with("requests.")
-        && rules::qualified(&format!("requests.{name}")).is_empty();
+    let is_extended = resources::is_extended(name);
     let amount = resources::quantity(hard, name).filter(|amount| !amount.is_whole());
     if let (true, Some(amount)) = (is_extended || COUNTS.contains(&name), amount) {
         causes.invalid(at, amount.to_string(), "must be an integer");

@@ -1,5 +1,6 @@
 //! Validates quantities of resources.
 
+use super::quotas;
 use super::text as rules;
 use super::text::NOT_NEGATIVE;
 use watchet_registry::Causes;
@@ -92,18 +93,65 @@ fn amounts(amounts: &Fields, at: &Path<'_>, causes: &mut Causes) {
             return;
         }
         let at = at.key(name);
-        causes.invalid_each(&at, name, rules::qualified(name));
-        let standard = matches!(&**name, "cpu" | "memory" | "ephemeral-storage")
-            || name.starts_with("hugepages-");
-        if !name.contains('/') && !standard {
-            causes.invalid(&at, &**name, "must be a standard resource for containers");
-        }
+        container_resource(name, &at, causes);
         amount(amounts, name, &at, causes);
         let whole = quantity(amounts, name).is_none_or(|amount| amount.is_whole());
         if name.contains('/') && !whole {
             let shown = quantity(amounts, name).map_or(String::new(), |q| q.to_string());
             causes.invalid(&at, shown, "must be an integer");
         }
+    }
+}
+
+/// Returns true if a resource belongs to Kubernetes; the name of any other has the domain of its vendor.
+fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+/// Returns true if the name is that of a vendor's resource, which a quota can limit too.
+pub(super) fn is_extended(name: &str) -> bool {
+    !is_native(name)
+        && !name.starts_with("requests.")
+        && rules::qualified(&format!("requests.{name}")).is_empty()
+}
+
+/// Returns true if requests and limits of a resource may differ.
+pub(super) fn is_overcommit_allowed(name: &str) -> bool {
+    is_native(name) && !name.starts_with("hugepages-")
+}
+
+/// Validates the name of a resource that a container can request.
+pub(super) fn container_resource(name: &str, at: &Path<'_>, causes: &mut Causes) {
+    resource(name, at, causes);
+    let is_standard =
+        matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+    if !name.contains('/') && !is_standard {
+        causes.invalid(at, name, "must be a standard resource for containers");
+    } else if !is_native(name) && !is_extended(name) {
+        let why = "doesn't follow extended resource name standard";
+        causes.invalid(at, name, why);
+    }
+}
+
+/// Validates the name of any resource, also of those that only a quota limits.
+pub(super) fn resource(name: &str, at: &Path<'_>, causes: &mut Causes) {
+    let problems = rules::qualified(name);
+    let is_qualified = problems.is_empty();
+    causes.invalid_each(at, name, problems);
+    if is_qualified && !name.contains('/') && name != "storage" && !quotas::is_standard(name) {
+        let why = "must be a standard resource type or fully qualified";
+        causes.invalid(at, name, why);
+    }
+}
+
+/// Validates a quantity that must be greater than zero.
+pub(super) fn positive_amount(fields: &Fields, member: &str, at: &Path<'_>, causes: &mut Causes) {
+    match quantity(fields, member) {
+        None => amount(fields, member, at, causes),
+        Some(amount) if amount.is_negative() || amount.is_zero() => {
+            causes.invalid(at, amount.to_string(), "must be greater than zero");
+        }
+        Some(_) => {}
     }
 }
 

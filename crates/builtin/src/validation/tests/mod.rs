@@ -4,6 +4,7 @@ mod cluster;
 mod messages;
 mod pods;
 mod quotas;
+mod scaling;
 mod workloads;
 mod writes;
 
@@ -438,13 +439,13 @@ fn policies() {
     );
     check(
         "horizontalpodautoscalers",
-        json!({"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 2,
+        json!({"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "minReplicas": 2,
             "maxReplicas": 1}}),
         &["spec.maxReplicas: Invalid value: 1: must be greater than or equal to `minReplicas`"],
     );
     check(
         "horizontalpodautoscalers",
-        json!({"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 1}}),
+        json!({"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "minReplicas": 1}}),
         &[
             "spec.maxReplicas: Required value: must be set and greater than 0",
             "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
