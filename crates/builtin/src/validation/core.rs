@@ -1,10 +1,7 @@
-//! Validates the smaller types of the core group: config maps, secrets, claims, events and others.
-
-use std::collections::HashSet;
+//! Validates the smaller types of the core group: config maps, secrets and claims.
 
 use serde_json::Value;
 
-use super::members::objects;
 use super::members::one_of;
 use super::text as rules;
 use super::{resources, selectors};
@@ -112,22 +109,16 @@ pub(super) fn claim(claim: &Fields, causes: &mut Causes) {
 pub(super) fn claim_spec(owner: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let empty = Fields::new();
     let spec = object(owner, "spec").unwrap_or(&empty);
-    access_modes(spec, at, causes);
+    access_modes(spec, "at least 1 access mode is required", at, causes);
     if let Some(selector) = object(spec, "selector") {
         selectors::selector(selector, &at.member("selector"), causes);
     }
     let at_resources = at.member("resources");
-    let at_requests = at_resources.member("requests");
+    let at_storage = at_resources.key("storage");
     let requests = object(spec, "resources").and_then(|resources| object(resources, "requests"));
     match requests.filter(|requests| requests.contains_key("storage")) {
-        None => causes.required(&at_requests.key("storage"), ""),
-        Some(requests) => {
-            let at = at_requests.key("storage");
-            resources::amount(requests, "storage", &at, causes);
-            if resources::quantity(requests, "storage").is_some_and(|amount| amount.is_zero()) {
-                causes.invalid(&at, "0", "must be greater than zero");
-            }
-        }
+        None => causes.required(&at_storage, ""),
+        Some(requests) => resources::positive_amount(requests, "storage", &at_storage, causes),
     }
     let class = text(spec, "storageClassName");
     if !class.is_empty() {
@@ -140,12 +131,12 @@ pub(super) fn claim_spec(owner: &Fields, at: &Path<'_>, causes: &mut Causes) {
     one_of(spec, "volumeMode", &["Block", "Filesystem"], at, causes);
 }
 
-/// Validates `accessModes` of a volume or of a claim.
-pub(super) fn access_modes(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
+/// Validates `accessModes` of a volume or of a claim; `missing` is the message if there are none.
+pub(super) fn access_modes(spec: &Fields, missing: &str, at: &Path<'_>, causes: &mut Causes) {
     let at = at.member("accessModes");
     let modes = list(spec, "accessModes");
     if modes.is_empty() {
-        causes.required(&at, "at least 1 access mode is required");
+        causes.required(&at, missing);
     }
     for mode in modes {
         let mode = mode.as_str().unwrap_or_default();
@@ -153,70 +144,14 @@ pub(super) fn access_modes(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
             causes.not_supported(&at, mode, ACCESS_MODES);
         }
     }
-    let alone = modes.iter().any(|mode| mode == "ReadWriteOncePod");
-    if alone && modes.len() > 1 {
+    let is_alone = |mode: &Value| mode == "ReadWriteOncePod";
+    let is_shared = |mode: &Value| {
+        let mode = mode.as_str().unwrap_or_default();
+        mode != "ReadWriteOncePod" && ACCESS_MODES.contains(&mode)
+    };
+    if modes.iter().any(is_alone) && modes.iter().any(is_shared) {
         let why = "may not use ReadWriteOncePod with other access modes";
         causes.forbidden(&at, why);
-    }
-}
-
-pub(super) fn limit_range(range: &Fields, causes: &mut Causes) {
-    let at = Path::Top("spec");
-    let at = at.member("limits");
-    let Some(spec) = object(range, "spec") else {
-        return;
-    };
-    let mut types = HashSet::new();
-    for (index, limit) in objects(list(spec, "limits")) {
-        let at = at.item(index);
-        let kind = text(limit, "type");
-        causes.invalid_each(&at.member("type"), kind, rules::qualified(kind));
-        if !types.insert(kind) {
-            causes.duplicate(&at.member("type"), kind);
-        }
-        let bounds = ["min", "defaultRequest", "default", "max"];
-        for (lower, low) in bounds.iter().enumerate() {
-            for high in &bounds[lower + 1..] {
-                compare(limit, low, high, &at, causes);
-            }
-        }
-    }
-}
-
-/// Validates that no bound of a resource is above the next greater bound.
-fn compare(limit: &Fields, low: &str, high: &str, at: &Path<'_>, causes: &mut Causes) {
-    let (Some(lows), Some(highs)) = (object(limit, low), object(limit, high)) else {
-        return;
-    };
-    for name in lows.keys() {
-        let amounts = (
-            resources::quantity(lows, name),
-            resources::quantity(highs, name),
-        );
-        let (Some(less), Some(more)) = amounts else {
-            continue;
-        };
-        if less > more {
-            let why = match (low, high) {
-                ("defaultRequest", "default") => {
-                    format!(
-                        "default request value {less} is greater than default limit value {more}"
-                    )
-                }
-                _ => {
-                    let (low, high) = (spoken(low), spoken(high));
-                    format!("{low} value {less} is greater than {high} value {more}")
-                }
-            };
-            causes.invalid(&at.member(low).key(name), less.to_string(), &why);
-        }
-    }
-}
-
-fn spoken(bound: &str) -> &str {
-    match bound {
-        "defaultRequest" => "default request",
-        bound => bound,
     }
 }
 

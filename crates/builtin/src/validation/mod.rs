@@ -8,6 +8,7 @@ mod core;
 mod cron;
 mod devices;
 mod flows;
+mod limit_ranges;
 mod members;
 mod network;
 mod nodes;
@@ -121,7 +122,7 @@ fn core_group(plural: &str, old: Option<&Fields>, object: &Fields, causes: &mut 
         "nodes" => nodes::node(object, causes),
         "endpoints" => network::endpoints(object, causes),
         "resourcequotas" => quotas::quota(object, causes),
-        "limitranges" => core::limit_range(object, causes),
+        "limitranges" => limit_ranges::limit_range(object, causes),
         "events" if old.is_none() => core::event(object, causes),
         _ => {}
     }

@@ -90,7 +90,7 @@ pub(super) fn affinity(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
             let at = at.item(index);
             weight(preferred, &at, causes);
             if let Some(term) = object(preferred, "preference") {
-                node_term(term, &at.member("preference"), causes);
+                node_term(term, false, &at.member("preference"), causes);
             }
         }
     }
@@ -143,11 +143,12 @@ pub(super) fn node_selector(selector: &Fields, at: &Path<'_>, causes: &mut Cause
         causes.required(&at, "must have at least one node selector term");
     }
     for (index, term) in objects(terms) {
-        node_term(term, &at.item(index), causes);
+        node_term(term, true, &at.item(index), causes);
     }
 }
 
-fn node_term(term: &Fields, at: &Path<'_>, causes: &mut Causes) {
+/// Validates a term of a node selector. The values of a term that is only preferred can be invalid.
+fn node_term(term: &Fields, is_required: bool, at: &Path<'_>, causes: &mut Causes) {
     let at = at.member("matchExpressions");
     for (index, requirement) in objects(list(term, "matchExpressions")) {
         let at = at.item(index);
@@ -174,5 +175,10 @@ fn node_term(term: &Fields, at: &Path<'_>, causes: &mut Causes) {
         }
         let key = text(requirement, "key");
         causes.invalid_each(&at.member("key"), key, rules::qualified(key));
+        let at = at.member("values");
+        for (index, value) in values.iter().enumerate().filter(|_| is_required) {
+            let value = value.as_str().unwrap_or_default();
+            causes.invalid_each(&at.item(index), value, rules::label_value(value));
+        }
     }
 }

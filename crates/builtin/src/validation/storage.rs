@@ -1,8 +1,10 @@
 //! Validates volumes, claims, and the objects that describe volume drivers.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
-use super::members::one_of;
+use super::members::{objects, one_of};
 use super::text as rules;
 use super::{core, resources, scheduling};
 use watchet_registry::Causes;
@@ -32,26 +34,18 @@ pub(super) fn volume(volume: &Fields, causes: &mut Causes) {
     let at = Path::Top("spec");
     let empty = Fields::new();
     let spec = object(volume, "spec").unwrap_or(&empty);
-    core::access_modes(spec, &at, causes);
-    let at_capacity = at.member("capacity");
-    match object(spec, "capacity").filter(|capacity| !capacity.is_empty()) {
-        None => causes.required(&at_capacity, ""),
-        Some(capacity) => {
-            if !capacity.contains_key("storage") || capacity.len() > 1 {
-                let shown = Value::Object(capacity.clone()).to_string();
-                causes.not_supported(&at_capacity, &*shown, &["storage"]);
-            }
-            for name in capacity.keys() {
-                resources::amount(capacity, name, &at_capacity.key(name), causes);
-            }
-        }
-    }
+    core::access_modes(spec, "", &at, causes);
+    capacity(spec, &at.member("capacity"), causes);
     let policies = &["Delete", "Recycle", "Retain"];
     one_of(spec, "persistentVolumeReclaimPolicy", policies, &at, causes);
     let affinity = object(spec, "nodeAffinity");
-    if let Some(required) = affinity.and_then(|affinity| object(affinity, "required")) {
+    if let Some(affinity) = affinity {
         let at = at.member("nodeAffinity");
-        scheduling::node_selector(required, &at.member("required"), causes);
+        let at = at.member("required");
+        match object(affinity, "required") {
+            None => causes.required(&at, "must specify required node constraints"),
+            Some(required) => scheduling::node_selector(required, &at, causes),
+        }
     }
     let mut given = 0;
     for (name, source) in sources(spec) {
@@ -94,6 +88,28 @@ pub(super) fn volume(volume: &Fields, causes: &mut Causes) {
         );
     }
     one_of(spec, "volumeMode", &["Block", "Filesystem"], &at, causes);
+}
+
+/// Validates the capacity of a volume, which has the resource `storage` only.
+fn capacity(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    let capacity = object(spec, "capacity").filter(|capacity| !capacity.is_empty());
+    if capacity.is_none() {
+        causes.required(at, "");
+    }
+    if capacity.is_none_or(|capacity| !capacity.contains_key("storage") || capacity.len() > 1) {
+        let shown = capacity.cloned().map(Value::Object);
+        causes.not_supported(at, shown, &["storage"]);
+    }
+    for name in capacity.into_iter().flat_map(Fields::keys) {
+        let at = at.key(name);
+        let amount = capacity.and_then(|capacity| resources::quantity(capacity, name));
+        if let Some(amount) = amount.filter(|amount| amount.value() < 0) {
+            causes.invalid(&at, amount.value(), "must be a valid resource quantity");
+        }
+        if let Some(capacity) = capacity {
+            resources::positive_amount(capacity, name, &at, causes);
+        }
+    }
 }
 
 /// Validates the resources of the group `storage.k8s.io`.
@@ -161,6 +177,55 @@ fn class(class: &Fields, causes: &mut Causes) {
         &["Immediate", "WaitForFirstConsumer"],
         causes,
     );
+    topologies(list(class, "allowedTopologies"), causes);
+}
+
+/// The values of each key of a topology term.
+type Topology<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+/// Validates the topology terms of a class, which must differ.
+fn topologies(terms: &[Value], causes: &mut Causes) {
+    let at = Path::Top("allowedTopologies");
+    // Upstream compares each term also with as many empty ones as there are terms.
+    let mut seen: Vec<Topology<'_>> = vec![Topology::new(); terms.len()];
+    for (index, term) in objects(terms) {
+        if causes.is_full() {
+            return;
+        }
+        let at = at.item(index);
+        let at = at.member("matchLabelExpressions");
+        let topology = topology(list(term, "matchLabelExpressions"), &at, causes);
+        for _ in seen.iter().filter(|other| **other == topology) {
+            causes.duplicate(&at, "");
+        }
+        seen.push(topology);
+    }
+}
+
+fn topology<'a>(expressions: &'a [Value], at: &Path<'_>, causes: &mut Causes) -> Topology<'a> {
+    let mut topology = Topology::new();
+    for (index, expression) in objects(expressions) {
+        let at = at.item(index);
+        let at_values = at.member("values");
+        let values = list(expression, "values");
+        if values.is_empty() {
+            causes.required(&at_values, "");
+        }
+        let mut all = BTreeSet::new();
+        for (index, value) in values.iter().enumerate() {
+            let value = value.as_str().unwrap_or_default();
+            if !all.insert(value) {
+                causes.duplicate(&at_values.item(index), value);
+            }
+        }
+        let at_key = at.member("key");
+        let key = text(expression, "key");
+        causes.invalid_each(&at_key, key, rules::qualified(key));
+        if topology.insert(key, all).is_some() {
+            causes.duplicate(&at_key, key);
+        }
+    }
+    topology
 }
 
 /// Validates that a top-level member has one of the allowed values.

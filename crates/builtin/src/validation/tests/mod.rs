@@ -1,10 +1,12 @@
 //! One case per rule: an object, or two versions of one, and their causes.
 
 mod cluster;
+mod limit_ranges;
 mod messages;
 mod pods;
 mod quotas;
 mod scaling;
+mod storage;
 mod workloads;
 mod writes;
 
@@ -348,7 +350,7 @@ fn storage() {
         json!({"spec": {}}),
         &[
             "spec.accessModes: Required value: at least 1 access mode is required",
-            "spec.resources.requests[storage]: Required value",
+            "spec.resources[storage]: Required value",
         ],
     );
     let more = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
@@ -361,8 +363,9 @@ fn storage() {
         "persistentvolumes",
         json!({"spec": {}}),
         &[
-            "spec.accessModes: Required value: at least 1 access mode is required",
+            "spec.accessModes: Required value",
             "spec.capacity: Required value",
+            "spec.capacity: Unsupported value: null: supported values: \"storage\"",
             "spec: Required value: must specify a volume type",
         ],
     );
