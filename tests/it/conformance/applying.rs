@@ -355,9 +355,10 @@ pub(crate) async fn events_of_both_api_groups_can_be_applied(site: &Site) {
     assert_eq!(core["message"], "n");
     assert_eq!(managers(&core), ["a Apply -"]);
     let mut other = event.clone();
-    other["note"] = "o".into();
+    let series = serde_json::json!({"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"});
+    other["series"] = series.clone();
     let now = apply(site, path, &other).await.ok(200);
-    assert_eq!(now["note"], "o");
+    assert_eq!(now["series"], series);
 }
 
 /// An older server, or another one, may have stored the text as it was sent.

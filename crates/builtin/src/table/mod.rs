@@ -49,7 +49,8 @@ enum Flag {
     OrphansByDefault,
     /// Names are DNS labels.
     LabelName,
-    /// Names are any path segment: an IPv6 address has colons, and roles are called `system:node`.
+    /// Names are any path segment: an IPv6 address has colons, and roles are called `system:node`. Upstream does not validate
+    /// the names of core events further.
     PathName,
     /// Storage deletes objects after [`EVENT_TTL`], and nothing depends on them.
     Expires,
@@ -152,7 +153,7 @@ const GROUPS: &[Group] = &[
     Group { name: "", version: "v1", rows: &[
         row("configmaps", "ConfigMap", &["cm"], &[], &[]),
         row("endpoints", "Endpoints", &["ep"], &[CreateOnUpdate], &[]),
-        row("events", "Event", &["ev"], &[CreateOnUpdate, Expires], INVOLVED_OBJECT_FIELDS),
+        row("events", "Event", &["ev"], &[CreateOnUpdate, Expires, PathName], INVOLVED_OBJECT_FIELDS),
         row("limitranges", "LimitRange", &["limits"], &[CreateOnUpdate], &[]),
         row("namespaces", "Namespace", &["ns"], &[Cluster, Status, NoNamespaceField, LabelName, RequiredCache], &["status.phase"]),
         row("nodes", "Node", &["no"], &[Cluster, Status, NoNamespaceField], &["spec.unschedulable=false"]),

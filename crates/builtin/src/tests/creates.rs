@@ -306,7 +306,8 @@ async fn both_events_groups_serve_the_same_objects() {
         .resource("events.k8s.io", "v1", "events")
         .unwrap();
     let body = json!({"metadata": {"name": "e"}, "regarding": {"kind": "Pod", "name": "p"},
-        "note": "n", "reportingController": "c"});
+        "note": "n", "reportingController": "c", "reportingInstance": "i", "action": "a", "reason": "r",
+        "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z"});
     let options = WriteOptions::default();
     let created = fixture
         .registry
@@ -336,13 +337,14 @@ async fn both_events_groups_serve_the_same_objects() {
         resource: newer,
         ..fixture.target("events/e")
     };
-    let patch = Patch::Merge(json!({"note": "m"}));
+    let series = json!({"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"});
+    let patch = Patch::Merge(json!({"series": series}));
     fixture
         .registry
         .patch(&target, &patch, &options)
         .await
         .unwrap();
-    assert_eq!(fixture.get("events/e").await["message"], "m");
+    assert_eq!(fixture.get("events/e").await["series"], series);
 }
 
 #[tokio::test]

@@ -154,21 +154,3 @@ pub(super) fn access_modes(spec: &Fields, missing: &str, at: &Path<'_>, causes: 
         causes.forbidden(&at, why);
     }
 }
-
-/// Validates that an event is in the namespace of its object; an event of a cluster-scoped object is in `default`.
-pub(super) fn event(event: &Fields, causes: &mut Causes) {
-    let at = Path::Top("involvedObject");
-    let own = object(event, "metadata").map_or("", |metadata| text(metadata, "namespace"));
-    let about = object(event, "involvedObject").map_or("", |about| text(about, "namespace"));
-    let good = match about {
-        "" => matches!(own, "" | "default"),
-        about => about == own,
-    };
-    if !good {
-        causes.invalid(
-            &at.member("namespace"),
-            about,
-            "does not match event.namespace",
-        );
-    }
-}

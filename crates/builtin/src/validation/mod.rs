@@ -7,6 +7,7 @@ mod containers;
 mod core;
 mod cron;
 mod devices;
+mod events;
 mod flows;
 mod limit_ranges;
 mod members;
@@ -99,6 +100,7 @@ fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut 
         ("storage.k8s.io", plural) => storage::any(plural, object, causes),
         ("resource.k8s.io", "deviceclasses") => devices::class(object, causes),
         ("resource.k8s.io", "resourceslices") => devices::nodes_of_slice(object, causes),
+        ("events.k8s.io", _) => events(old, &resource.group, object, causes),
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => flows::schema(object, causes),
         ("flowcontrol.apiserver.k8s.io", _) => flows::level(object, causes),
         _ => {}
@@ -123,7 +125,14 @@ fn core_group(plural: &str, old: Option<&Fields>, object: &Fields, causes: &mut 
         "endpoints" => network::endpoints(object, causes),
         "resourcequotas" => quotas::quota(object, causes),
         "limitranges" => limit_ranges::limit_range(object, causes),
-        "events" if old.is_none() => core::event(object, causes),
+        "events" => events(old, "", object, causes),
         _ => {}
+    }
+}
+
+fn events(old: Option<&Fields>, group: &str, event: &Fields, causes: &mut Causes) {
+    match old {
+        None => events::new(group, event, causes),
+        Some(old) => events::update(group, old, event, causes),
     }
 }

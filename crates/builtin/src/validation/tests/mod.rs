@@ -1,6 +1,7 @@
 //! One case per rule: an object, or two versions of one, and their causes.
 
 mod cluster;
+mod events;
 mod limit_ranges;
 mod messages;
 mod pods;
