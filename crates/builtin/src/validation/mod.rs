@@ -24,6 +24,7 @@ mod scheduling;
 mod security;
 mod selectors;
 mod services;
+mod slices;
 mod storage;
 mod text;
 mod updates;

@@ -1,18 +1,16 @@
 //! Validates ingresses, network policies and endpoints. Services are in `services`.
 
-use std::net::IpAddr;
-
 use serde_json::Value;
 
 use super::containers::{PROTOCOLS, port_or_name};
 use super::members::numbered;
 use super::members::objects;
 use super::members::{one_of, required_one_of};
-use super::selectors;
 use super::text as rules;
+use super::{selectors, slices};
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
-use watchet_registry::fields::{Fields, is_unset, list, number, object, text};
+use watchet_registry::fields::{Fields, list, number, object, text};
 
 const SPEC: Path<'static> = Path::Top("spec");
 const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
@@ -21,10 +19,10 @@ const PATH_TYPES: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
 pub(super) fn any(plural: &str, object_: &Fields, causes: &mut Causes) {
     let spec = object(object_, "spec");
     match (plural, spec) {
-        ("ingresses", Some(spec)) => ingress(spec, causes),
+        ("ingresses", spec) => ingress(spec.unwrap_or(&Fields::new()), causes),
         ("ingressclasses", Some(spec)) => ingress_class(spec, causes),
         ("networkpolicies", Some(spec)) => network_policy(spec, causes),
-        ("endpointslices", _) => slice(object_, causes),
+        ("endpointslices", _) => slices::slice(object_, causes),
         ("servicecidrs", Some(spec)) => {
             let at = SPEC.member("cidrs");
             if list(spec, "cidrs").is_empty() {
@@ -118,7 +116,7 @@ fn host(host: &str, at: &Path<'_>, causes: &mut Causes) {
 fn ingress_path(given: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let path = text(given, "path");
     match text(given, "pathType") {
-        "" => causes.required(&at.member("pathType"), "pathType must be specified"),
+        "" => return causes.required(&at.member("pathType"), "pathType must be specified"),
         "Exact" | "Prefix" => {
             if !path.starts_with('/') {
                 causes.invalid(&at.member("path"), path, "must be an absolute path");
@@ -161,25 +159,45 @@ fn backend(given: &Fields, at: &Path<'_>, causes: &mut Causes) {
             (Some(_), Some(_)) => {
                 causes.invalid(at, "", "cannot set both resource and service backends");
             }
-            (None, None) => causes.required(at, "resource or service backend is required"),
+            (None, None) => causes.invalid(at, "", "resource or service backend is required"),
+            (None, Some(resource)) => local_reference(resource, &at.member("resource"), causes),
             _ => {}
         }
         return;
     };
-    let at = at.member("service");
+    let at_service = at.member("service");
     match text(service, "name") {
-        "" => causes.required(&at.member("name"), ""),
-        name => causes.invalid_each(&at.member("name"), name, rules::label(name)),
+        "" => causes.required(&at_service.member("name"), ""),
+        name => causes.invalid_each(&at_service.member("name"), name, rules::label(name)),
     }
-    let at = at.member("port");
+    let at_port = at_service.member("port");
     let port = object(service, "port");
     let name = port.map_or("", |port| text(port, "name"));
     let number = port.and_then(|port| number(port, "number")).unwrap_or(0);
     match (name, number) {
-        ("", 0) => causes.required(&at, "port name or number is required"),
-        ("", number) => numbered(&at.member("number"), number, rules::port(number), causes),
-        (name, 0) => causes.invalid_each(&at.member("name"), name, rules::port_name(name)),
-        _ => causes.invalid(&at, "", "cannot set both port name & port number"),
+        ("", 0) => causes.required(at, "port name or number is required"),
+        ("", number) => numbered(
+            &at_port.member("number"),
+            number,
+            rules::port(number),
+            causes,
+        ),
+        (name, 0) => causes.invalid_each(&at_port.member("name"), name, rules::port_name(name)),
+        _ => causes.invalid(at, "", "cannot set both port name & port number"),
+    }
+}
+
+/// Validates a reference to an object in the same namespace.
+fn local_reference(reference: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    let group = text(reference, "apiGroup");
+    if !group.is_empty() {
+        causes.invalid_each(&at.member("apiGroup"), group, rules::subdomain(group));
+    }
+    for member in ["kind", "name"] {
+        match text(reference, member) {
+            "" => causes.required(&at.member(member), &format!("{member} is required")),
+            name => causes.invalid_each(&at.member(member), name, rules::path_segment(name)),
+        }
     }
 }
 
@@ -231,11 +249,7 @@ fn network_policy(spec: &Fields, causes: &mut Causes) {
             let at = at.item(index);
             let at_ports = at.member("ports");
             for (index, port) in objects(list(rule, "ports")) {
-                let at = at_ports.item(index);
-                one_of(port, "protocol", PROTOCOLS, &at, causes);
-                if !is_unset(port, "port") {
-                    port_or_name(port.get("port"), &at.member("port"), causes);
-                }
+                policy_port(port, &at_ports.item(index), causes);
             }
             let at_peers = at.member(peers);
             for (index, peer) in objects(list(rule, peers)) {
@@ -252,8 +266,35 @@ fn network_policy(spec: &Fields, causes: &mut Causes) {
     for (index, given) in types.iter().enumerate() {
         let given = given.as_str().unwrap_or_default();
         if !["Ingress", "Egress"].contains(&given) {
-            causes.not_supported(&at.item(index), given, &["Egress", "Ingress"]);
+            causes.not_supported(&at.item(index), given, &["Ingress", "Egress"]);
         }
+    }
+}
+
+fn policy_port(port: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    one_of(port, "protocol", &["TCP", "UDP", "SCTP"], at, causes);
+    let at_end = at.member("endPort");
+    let end = number(port, "endPort");
+    match (port.get("port").filter(|port| !port.is_null()), end) {
+        (None, Some(end)) => {
+            let why = "may not be specified when `port` is not specified";
+            causes.invalid(&at_end, end, why);
+        }
+        (Some(Value::String(_)), Some(end)) => {
+            let why = "may not be specified when `port` is non-numeric";
+            causes.invalid(&at_end, end, why);
+        }
+        _ => {}
+    }
+    let Some(given) = port.get("port").filter(|port| !port.is_null()) else {
+        return;
+    };
+    port_or_name(Some(given), &at.member("port"), causes);
+    if let (Some(first), Some(end)) = (given.as_i64(), end) {
+        if end < first {
+            causes.invalid(&at_end, first, "must be greater than or equal to `port`");
+        }
+        numbered(&at_end, end, rules::port(end), causes);
     }
 }
 
@@ -321,56 +362,5 @@ pub(super) fn endpoints(endpoints: &Fields, causes: &mut Causes) {
             numbered(&at.member("port"), given, rules::port(given), causes);
             required_one_of(port, "protocol", PROTOCOLS, &at, causes);
         }
-    }
-}
-
-fn slice(slice: &Fields, causes: &mut Causes) {
-    let types = &["FQDN", "IPv4", "IPv6"];
-    let kind = text(slice, "addressType");
-    match kind {
-        "" => causes.required(&Path::Top("addressType"), ""),
-        kind if !types.contains(&kind) => {
-            causes.not_supported(&Path::Top("addressType"), kind, types);
-        }
-        _ => {}
-    }
-    let at = Path::Top("endpoints");
-    let all = list(slice, "endpoints");
-    if all.len() > 1000 {
-        return causes.too_many_items(&at, all.len(), 1000);
-    }
-    for (index, endpoint) in objects(all) {
-        let at = at.item(index);
-        let at = at.member("addresses");
-        let addresses = list(endpoint, "addresses");
-        if addresses.is_empty() {
-            causes.required(&at, "must contain at least 1 address");
-        }
-        for (index, address) in addresses.iter().enumerate() {
-            let address = address.as_str().unwrap_or_default();
-            let problems = match (kind, rules::parse_ip(address)) {
-                ("FQDN", _) => rules::subdomain(address),
-                ("IPv4", Some(IpAddr::V4(_))) | ("IPv6", Some(IpAddr::V6(_))) => {
-                    rules::endpoint_ip(address)
-                }
-                ("IPv4", Some(_)) => vec!["must be an IPv4 address".to_owned()],
-                ("IPv6", Some(_)) => vec!["must be an IPv6 address".to_owned()],
-                _ => rules::ip(address),
-            };
-            causes.invalid_each(&at.item(index), address, problems);
-        }
-    }
-    let at = Path::Top("ports");
-    let mut names = std::collections::HashSet::new();
-    for (index, port) in objects(list(slice, "ports")) {
-        let at = at.item(index);
-        let name = text(port, "name");
-        if !name.is_empty() {
-            causes.invalid_each(&at.member("name"), name, rules::label(name));
-        }
-        if !names.insert(name) {
-            causes.duplicate(&at.member("name"), name);
-        }
-        required_one_of(port, "protocol", PROTOCOLS, &at, causes);
     }
 }

@@ -4,6 +4,7 @@ mod cluster;
 mod events;
 mod limit_ranges;
 mod messages;
+mod network;
 mod pods;
 mod quotas;
 mod scaling;
@@ -395,8 +396,6 @@ fn network() {
         &[
             "spec.rules[0].host: Invalid value: \"10.0.0.1\": must be a DNS name, not an IP address",
             "spec.rules[0].http.paths[0].pathType: Required value: pathType must be specified",
-            "spec.rules[0].http.paths[0].backend: Required value: resource or service backend is \
-             required",
         ],
     );
     check(
