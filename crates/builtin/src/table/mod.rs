@@ -50,7 +50,7 @@ enum Flag {
     /// Names are DNS labels.
     LabelName,
     /// Names are any path segment: an IPv6 address has colons, and roles are called `system:node`. Upstream does not validate
-    /// the names of core events further.
+    /// the names of core events and disruption budgets further.
     PathName,
     /// Storage deletes objects after [`EVENT_TTL`], and nothing depends on them.
     Expires,
@@ -201,7 +201,7 @@ const GROUPS: &[Group] = &[
         row("servicecidrs", "ServiceCIDR", &[], &[Cluster, Status], &[]),
     ]},
     Group { name: "policy", version: "v1", rows: &[
-        row("poddisruptionbudgets", "PodDisruptionBudget", &["pdb"], &[Status, Generation, ConditionalUpdate], &[]),
+        row("poddisruptionbudgets", "PodDisruptionBudget", &["pdb"], &[Status, Generation, ConditionalUpdate, PathName], &[]),
     ]},
     Group { name: "rbac.authorization.k8s.io", version: "v1", rows: &[
         row("clusterrolebindings", "ClusterRoleBinding", &[], &[Cluster, CreateOnUpdate, PathName], &[]),

@@ -2,11 +2,10 @@
 
 use serde_json::Value;
 
-use super::members::objects;
 use super::members::{not_negative, one_of, required_one_of};
 use super::text as rules;
 use super::text::IMMUTABLE;
-use super::{cron, pods, selectors, workloads};
+use super::{cron, failure_policies, pods, selectors, workloads};
 use crate::prepare::JOB_LABELS;
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
@@ -101,14 +100,14 @@ fn job_spec(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
             }
         }
     }
-    one_of(
-        spec,
-        "podReplacementPolicy",
-        &["Failed", "TerminatingOrFailed"],
-        at,
-        causes,
-    );
-    failure_policy(spec, at, causes);
+    let replacements: &[&str] = match object(spec, "podFailurePolicy") {
+        None => &["Failed", "TerminatingOrFailed"],
+        Some(policy) => {
+            failure_policies::policy(spec, policy, &at.member("podFailurePolicy"), causes);
+            &["Failed"]
+        }
+    };
+    one_of(spec, "podReplacementPolicy", replacements, at, causes);
     let at = at.member("template");
     let Some(template) = object(spec, "template") else {
         return causes.required(&at, "");
@@ -128,34 +127,6 @@ fn job_spec(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
         }
         "OnFailure" | "Never" => {}
         other => causes.not_supported(&at.member("restartPolicy"), other, &["OnFailure", "Never"]),
-    }
-}
-
-fn failure_policy(spec: &Fields, at: &Path<'_>, causes: &mut Causes) {
-    let Some(policy) = object(spec, "podFailurePolicy") else {
-        return;
-    };
-    let at = at.member("podFailurePolicy");
-    let at = at.member("rules");
-    for (index, rule) in objects(list(policy, "rules")) {
-        let at = at.item(index);
-        let actions = &["Count", "FailIndex", "FailJob", "Ignore"];
-        required_one_of(rule, "action", actions, &at, causes);
-        if let Some(codes) = object(rule, "onExitCodes") {
-            let at = at.member("onExitCodes");
-            required_one_of(codes, "operator", &["In", "NotIn"], &at, causes);
-            if list(codes, "values").is_empty() {
-                causes.invalid(
-                    &at.member("values"),
-                    Value::Null,
-                    "at least one value is required",
-                );
-            }
-        }
-        if object(rule, "onExitCodes").is_none() && list(rule, "onPodConditions").is_empty() {
-            let why = "specifying one of OnExitCodes and OnPodConditions is required";
-            causes.invalid(&at, Value::Object(rule.clone()), why);
-        }
     }
 }
 
@@ -315,15 +286,12 @@ pub(super) fn job_name(job: &Fields, causes: &mut Causes) {
     let name = text(metadata, "name");
     let at = Path::Top("metadata");
     if indexed {
-        let longest = spec
+        let completions = spec
             .and_then(|spec| number(spec, "completions"))
-            .unwrap_or(1)
-            - 1;
-        let host = format!("{name}-{}", longest.max(0));
-        let problems = rules::label(&host);
-        for problem in problems {
-            let why =
-                format!("will not able to create pod with invalid DNS label {host:?}: {problem}");
+            .unwrap_or(0);
+        let host = format!("{name}-{}", completions - 1);
+        if completions > 0 && !rules::label(&host).is_empty() {
+            let why = format!("will not able to create pod with invalid DNS label: {host}");
             causes.invalid(&at.member("name"), name, &why);
         }
     }

@@ -8,6 +8,7 @@ mod core;
 mod cron;
 mod devices;
 mod events;
+mod failure_policies;
 mod flows;
 mod limit_ranges;
 mod members;

@@ -6,34 +6,65 @@ use serde_json::Value;
 
 use super::members::objects;
 use super::members::required_one_of;
+use super::quotas;
 use super::text as rules;
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
 use watchet_registry::fields::{Fields, list, object, text};
+use watchet_schema::Quantity;
 
 const SPEC: Path<'static> = Path::Top("spec");
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 pub(super) fn node(node: &Fields, causes: &mut Causes) {
-    let Some(spec) = object(node, "spec") else {
-        return;
-    };
-    let at = Path::Top("spec");
+    let empty = Fields::new();
+    let spec = object(node, "spec").unwrap_or(&empty);
+    taints(spec, causes);
+    amounts(node, causes);
+    cidrs(spec, causes);
+}
+
+fn taints(spec: &Fields, causes: &mut Causes) {
+    // Upstream's path of the taints of a node.
+    let at = Path::Top("metadata");
     let at = at.member("taints");
     let mut seen = HashSet::new();
     for (index, taint) in objects(list(spec, "taints")) {
         let at = at.item(index);
         let (key, value) = (text(taint, "key"), text(taint, "value"));
         causes.invalid_each(&at.member("key"), key, rules::qualified(key));
-        causes.invalid_each(&at.member("value"), value, rules::label_value(value));
+        let problems = rules::label_value(value);
+        if !problems.is_empty() {
+            causes.invalid(&at.member("value"), value, &problems.join(";"));
+        }
         required_one_of(taint, "effect", EFFECTS, &at, causes);
         if !seen.insert((key, text(taint, "effect"))) {
             let why = "taints must be unique by key and effect pair";
-            causes.duplicate(&at, taint.clone());
-            causes.invalid(&at, taint.clone(), why);
+            causes.duplicate_because(&at, taint.clone(), why);
         }
     }
-    cidrs(spec, causes);
+}
+
+/// Validates the quantities in the status, which a new node can have already.
+fn amounts(node: &Fields, causes: &mut Causes) {
+    let at = Path::Top("status");
+    let status = object(node, "status");
+    for member in ["capacity", "allocatable"] {
+        let at = at.member(member);
+        let amounts = status.and_then(|status| object(status, member));
+        for (name, amount) in amounts.into_iter().flatten() {
+            let Some(amount) = Quantity::read(amount) else {
+                continue;
+            };
+            let at = at.member(name);
+            if amount.is_negative() {
+                causes.invalid(&at, amount.to_string(), rules::NOT_NEGATIVE);
+            }
+            if quotas::COUNTS.contains(&&**name) && !amount.is_whole() {
+                causes.invalid(&at, amount.to_string(), "must be an integer");
+            }
+        }
+    }
 }
 
 /// Validates `podCIDRs`: at most one range of each IP family.

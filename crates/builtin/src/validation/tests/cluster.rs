@@ -1,5 +1,6 @@
 //! Tests of the validation of security contexts, pod-level resources, nodes and classes of devices.
 
+use super::messages::check_members;
 use super::*;
 
 fn pod_with(context: Value, of_pod: Value) -> Value {
@@ -141,6 +142,22 @@ fn a_class_of_devices_selects_by_expressions() {
         &[
             "spec.selectors[0].cel: Required value",
             "spec.selectors[1].cel.expression: Required value",
+        ],
+    );
+}
+
+#[test]
+fn taints_and_capacity_of_a_node_are_validated() {
+    let taint = json!({"key": "k", "effect": "NoSchedule"});
+    let status = json!({"capacity": {"memory": "-1", "pods": "1500m"}, "allocatable": {}});
+    check_members(
+        "nodes",
+        json!({"spec": {"taints": [taint, taint]}, "status": status}),
+        &[
+            "metadata.taints[1]: Duplicate value: {\"effect\":\"NoSchedule\",\"key\":\"k\"}: taints must be unique by \
+             key and effect pair",
+            "status.capacity.memory: Invalid value: \"-1\": must be greater than or equal to 0",
+            "status.capacity.pods: Invalid value: \"1500m\": must be an integer",
         ],
     );
 }

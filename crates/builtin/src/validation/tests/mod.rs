@@ -2,6 +2,7 @@
 
 mod cluster;
 mod events;
+mod jobs;
 mod limit_ranges;
 mod messages;
 mod network;
