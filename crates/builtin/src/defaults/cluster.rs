@@ -96,9 +96,15 @@ pub(super) fn priority_level(level: &mut Fields) {
     set(limited, "lendablePercent", 0);
     let response = existing(limited, "limitResponse").filter(|r| text(r, "type") == "Queue");
     if let Some(queuing) = response.and_then(|response| existing(response, "queuing")) {
-        set(queuing, "handSize", 8);
-        set(queuing, "queues", 64);
-        set(queuing, "queueLengthLimit", 50);
+        set_number(queuing, "handSize", 8);
+        set_number(queuing, "queues", 64);
+        set_number(queuing, "queueLengthLimit", 50);
+    }
+}
+
+pub(super) fn flow_schema(schema: &mut Fields) {
+    if let Some(spec) = child(schema, "spec") {
+        set_number(spec, "matchingPrecedence", 1000);
     }
 }
 
@@ -116,18 +122,19 @@ const NODE_INFO: &[&str] = &[
     "architecture",
 ];
 
-/// Sets `allocatable` of a node to its capacity if it is absent, and makes `podCIDR` and the first of `podCIDRs` equal.
+/// Sets `allocatable` of a node to its capacity if it is absent, and makes `podCIDR` and the first of `podCIDRs` equal. If both are set
+/// and differ, `podCIDR` applies.
 pub(super) fn node(node: &mut Fields) {
     if let Some(spec) = existing(node, "spec") {
         match (
             text(spec, "podCIDR").to_owned(),
             list(spec, "podCIDRs").first().cloned(),
         ) {
-            (single, None) if !single.is_empty() => {
-                spec.insert("podCIDRs".to_owned(), json!([single]));
-            }
-            (single, Some(first)) if first != single.as_str() => {
+            (single, Some(first)) if single.is_empty() => {
                 spec.insert("podCIDR".to_owned(), first);
+            }
+            (single, first) if !single.is_empty() && first != Some(json!(single)) => {
+                spec.insert("podCIDRs".to_owned(), json!([single]));
             }
             _ => {}
         }

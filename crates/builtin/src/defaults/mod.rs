@@ -107,6 +107,7 @@ pub(super) fn fill(resource: &Resource, object: &mut Fields) {
         ("rbac.authorization.k8s.io", "clusterrolebindings" | "rolebindings") => {
             cluster::role_binding(object);
         }
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => cluster::flow_schema(object),
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => {
             cluster::priority_level(object);
         }
@@ -169,9 +170,6 @@ fn lines(group: &str, plural: &str) -> impl Iterator<Item = &'static Line> {
             ("ports[].name", Text("")),
             ("ports[].protocol", Text("TCP")),
         ]],
-        ("flowcontrol.apiserver.k8s.io", "flowschemas") => {
-            &[&[("spec+.matchingPrecedence", Number(1000))]]
-        }
         ("networking.k8s.io", "ingressclasses") => &[&[("spec.parameters.scope", Text("Cluster"))]],
         ("scheduling.k8s.io", "priorityclasses") => {
             &[&[("preemptionPolicy", Text("PreemptLowerPriority"))]]

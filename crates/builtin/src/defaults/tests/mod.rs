@@ -388,3 +388,27 @@ fn values_of_the_wrong_type_are_not_defaulted() {
         }
     }
 }
+
+/// `podCIDR` has precedence over `podCIDRs`, and zero counts as absent in the numbers of flow control.
+#[test]
+fn pod_cidrs_and_zeros_of_flow_control() {
+    let spec = |spec: Value| defaulted("nodes", json!({"spec": spec}))["spec"].clone();
+    let ranges = |first: &str, all: &[&str]| json!({"podCIDR": first, "podCIDRs": all});
+    let (a, b) = ("10.1.0.0/24", "10.2.0.0/24");
+    assert_eq!(spec(ranges(a, &[b, "x"])), ranges(a, &[a]));
+    assert_eq!(spec(ranges(a, &[a, "x"])), ranges(a, &[a, "x"]));
+    assert_eq!(spec(ranges("", &[a, "x"])), ranges(a, &[a, "x"]));
+    let queuing = json!({"handSize": 0, "queues": 0, "queueLengthLimit": 0});
+    let level = json!({"spec": {"type": "Limited", "limited": {
+        "limitResponse": {"type": "Queue", "queuing": queuing}}}});
+    let level = defaulted("prioritylevelconfigurations", level);
+    assert_eq!(
+        level["spec"]["limited"]["limitResponse"]["queuing"],
+        json!({"handSize": 8, "queues": 64, "queueLengthLimit": 50})
+    );
+    check(
+        "flowschemas",
+        json!({"spec": {"matchingPrecedence": 0}}),
+        json!({"spec": {"matchingPrecedence": 1000}}),
+    );
+}
