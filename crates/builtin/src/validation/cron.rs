@@ -65,6 +65,24 @@ fn named(schedule: &str) -> Result<(), String> {
     }
 }
 
+/// Parses a number, as Go does.
+fn number(text: &str) -> Result<i64, String> {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    match text.parse::<i64>() {
+        Ok(number @ ..0) => Err(format!("negative number ({number}) not allowed: {text}")),
+        Ok(number) => Ok(number),
+        Err(error) => {
+            let why = match error.kind() {
+                NegOverflow | PosOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            Err(format!(
+                "failed to parse int from {text}: strconv.Atoi: parsing {text:?}: {why}"
+            ))
+        }
+    }
+}
+
 /// One part of a field: `*`, `5`, `1-5`, `*/10`, `mon-fri/2`.
 fn range(part: &str, min: i64, max: i64, names: &[&str]) -> Result<(), String> {
     let (span, step) = match part.split_once('/') {
@@ -78,12 +96,7 @@ fn range(part: &str, min: i64, max: i64, names: &[&str]) -> Result<(), String> {
             .position(|name| name.eq_ignore_ascii_case(text));
         match name {
             Some(at) => Ok(at as i64 + min),
-            None => match text.parse::<u32>() {
-                Ok(number) => Ok(i64::from(number)),
-                Err(_) => Err(format!(
-                    "failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax"
-                )),
-            },
+            None => number(text),
         }
     };
     let (start, mut end) = match span.split_once('-') {
@@ -132,6 +145,7 @@ mod tests {
             "@hourly",
             "@every 1h30m",
             "5/15 * * * *",
+            "*/4294967296 * * * *",
         ] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
@@ -151,6 +165,12 @@ mod tests {
                 "*/0 * * * *",
                 "step of range should be a positive number: */0",
             ),
+            (
+                "*/9223372036854775808 * * * *",
+                "failed to parse int from 9223372036854775808: strconv.Atoi: parsing \"9223372036854775808\": value out \
+                 of range",
+            ),
+            ("*/-1 * * * *", "negative number (-1) not allowed: -1"),
             ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
             ("*/1/2 * * * *", "too many slashes: */1/2"),
             ("@never", "unrecognized descriptor: @never"),
