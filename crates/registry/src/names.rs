@@ -101,13 +101,18 @@ pub fn qualified_name_problems(text: &str) -> Vec<String> {
                 problems.push("prefix part must be non-empty".to_owned());
             } else {
                 let of_prefix = NameRule::Subdomain.problems(prefix, false);
-                problems.extend(of_prefix.into_iter().map(|p| format!("prefix part {p}")));
+                // The unit in upstream's message is bytes for a prefix, and characters for a whole name.
+                let of_prefix = of_prefix
+                    .iter()
+                    .map(|p| p.replace("253 characters", "253 bytes"));
+                problems.extend(of_prefix.map(|p| format!("prefix part {p}")));
             }
             name
         }
         _ => {
+            let rule = QUALIFIED.trim_start_matches("name part ");
             return vec![format!(
-                "a qualified {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. \
+                "a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. \
                  'example.com/MyName')"
             )];
         }
@@ -116,7 +121,7 @@ pub fn qualified_name_problems(text: &str) -> Vec<String> {
         problems.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_LENGTH_MAX {
         problems.push(format!(
-            "name part must be no more than {LABEL_LENGTH_MAX} characters"
+            "name part must be no more than {LABEL_LENGTH_MAX} bytes"
         ));
     }
     if !is_label_text(name) {
@@ -146,9 +151,7 @@ pub fn label_problems(labels: &Map<String, Value>, causes: &mut Causes) {
 pub fn label_value_problems(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > LABEL_LENGTH_MAX {
-        problems.push(format!(
-            "must be no more than {LABEL_LENGTH_MAX} characters"
-        ));
+        problems.push(format!("must be no more than {LABEL_LENGTH_MAX} bytes"));
     }
     if !value.is_empty() && !is_label_text(value) {
         problems.push(LABEL_VALUE.to_owned());
@@ -211,6 +214,27 @@ mod tests {
         for bad in ["Web-", "-", "a.-", "a."] {
             assert_ne!(NameRule::Subdomain.problems(bad, true), [""; 0], "{bad}");
         }
+    }
+
+    /// The messages are those of kube-apiserver 1.36.
+    #[test]
+    fn lengths_of_label_keys_are_in_bytes() {
+        let long = "a".repeat(254);
+        let messages = qualified_name_problems(&format!("{long}/{long}"));
+        let expected = [
+            "prefix part must be no more than 253 bytes",
+            "name part must be no more than 63 bytes",
+        ];
+        assert_eq!(messages, expected);
+        assert_eq!(
+            label_value_problems(&long),
+            ["must be no more than 63 bytes"]
+        );
+        let several = &qualified_name_problems("a/b/c")[0];
+        assert!(
+            several.starts_with("a valid label key must consist of alphanumeric"),
+            "{several}"
+        );
     }
 
     #[test]
