@@ -312,19 +312,34 @@ fn policy_peer(peer: &Fields, at: &Path<'_>, causes: &mut Causes) {
             causes.forbidden(at, why);
         }
         given += 1;
-        let at = at.member("ipBlock");
-        match text(block, "cidr") {
-            "" => causes.required(&at.member("cidr"), ""),
-            cidr => causes.invalid_each(&at.member("cidr"), cidr, rules::cidr(cidr)),
-        }
-        let at = at.member("except");
-        for (index, except) in list(block, "except").iter().enumerate() {
-            let except = except.as_str().unwrap_or_default();
-            causes.invalid_each(&at.item(index), except, rules::cidr(except));
-        }
+        ip_block(block, &at.member("ipBlock"), causes);
     }
     if given == 0 {
         causes.required(at, "must specify a peer");
+    }
+}
+
+/// Validates an IP range and the smaller ranges that it excepts.
+fn ip_block(block: &Fields, at: &Path<'_>, causes: &mut Causes) {
+    let cidr = text(block, "cidr");
+    if cidr.is_empty() {
+        return causes.required(&at.member("cidr"), "");
+    }
+    causes.invalid_each(&at.member("cidr"), cidr, rules::cidr(cidr));
+    if rules::is_strict_subset(cidr, cidr).is_none() {
+        return;
+    }
+    let at = at.member("except");
+    for (index, except) in list(block, "except").iter().enumerate() {
+        if causes.is_full() {
+            return;
+        }
+        let at = at.item(index);
+        let except = except.as_str().unwrap_or_default();
+        causes.invalid_each(&at, except, rules::cidr(except));
+        if rules::is_strict_subset(except, cidr) == Some(false) {
+            causes.invalid(&at, except, "must be a strict subset of `cidr`");
+        }
     }
 }
 

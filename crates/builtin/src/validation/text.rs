@@ -177,6 +177,24 @@ pub(super) fn cidr(text: &str) -> Vec<String> {
     vec![problem.to_owned()]
 }
 
+/// Returns true if the range `inner` is a part of `outer`; `None` if one of them is invalid.
+pub(super) fn is_strict_subset(inner: &str, outer: &str) -> Option<bool> {
+    let ((outer, bits), (inner, inner_bits)) = (parse_cidr(outer)?, parse_cidr(inner)?);
+    let bits = u32::from(bits);
+    let is_within = match (outer, inner) {
+        (IpAddr::V4(outer), IpAddr::V4(inner)) => {
+            let differing = outer.to_bits() ^ inner.to_bits();
+            differing.checked_shr(32 - bits).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(outer), IpAddr::V6(inner)) => {
+            let differing = outer.to_bits() ^ inner.to_bits();
+            differing.checked_shr(128 - bits).unwrap_or(0) == 0
+        }
+        _ => false,
+    };
+    Some(is_within && bits < u32::from(inner_bits))
+}
+
 fn has_leading_zeros(cidr: &str, bits: u8) -> bool {
     let (address, length) = cidr.split_once('/').unwrap_or((cidr, ""));
     parse_ip(address).is_none() || length != bits.to_string()

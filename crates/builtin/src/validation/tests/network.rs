@@ -31,6 +31,32 @@ fn end_ports_of_a_network_policy_are_validated() {
 }
 
 #[test]
+fn a_range_excepts_smaller_ranges_only() {
+    let outside = "must be a strict subset of `cidr`";
+    for (cidr, except, is_subset) in [
+        ("10.0.0.0/8", "10.1.0.0/16", true),
+        ("0.0.0.0/0", "10.0.0.0/8", true),
+        ("::/0", "2001:db8::/64", true),
+        ("2001:db8::/32", "2001:db9::/64", false),
+        ("10.0.0.0/8", "10.0.0.0/8", false),
+        ("10.0.0.0/8", "11.0.0.0/16", false),
+        ("10.0.0.0/8", "2001:db8::/64", false),
+        // The range itself is invalid, and has a cause of its own.
+        ("10.0.0.0/8", "x", true),
+    ] {
+        let block = json!({"cidr": cidr, "except": [except]});
+        let object = json!({"spec": {"ingress": [{"from": [{"ipBlock": block}]}]}});
+        let resource = resource("networkpolicies");
+        let mut causes = Causes::default();
+        problems_of_new(&resource, &made(&resource, object), &mut causes);
+        let has_cause = texts_of(causes)
+            .iter()
+            .any(|cause| cause.ends_with(outside));
+        assert_eq!(has_cause, !is_subset, "{cidr} {except}");
+    }
+}
+
+#[test]
 fn an_ingress_has_a_backend_or_rules() {
     check_members(
         "ingresses",
