@@ -121,6 +121,27 @@ async fn invalid_stored_object_can_be_deleted() {
             json!({"spec": {"sessionAffinity": "Odd"}}),
         ),
         (
+            "horizontalpodautoscalers/old",
+            "/horizontalpodautoscalers/default/old",
+            held(
+                "autoscaling/v2",
+                "HorizontalPodAutoscaler",
+                json!({"spec": {"maxReplicas": 3, "metrics": [{"type": "Pods"}],
+                    "scaleTargetRef": {"kind": "Deployment", "name": "d"}}}),
+            ),
+            json!({"spec": {"minReplicas": -1}}),
+        ),
+        (
+            "events/old",
+            "/events/default/old",
+            held(
+                "v1",
+                "Event",
+                json!({"eventTime": "2026-01-01T00:00:00.000000Z", "involvedObject": {}}),
+            ),
+            json!({"reportingInstance": "i".repeat(129)}),
+        ),
+        (
             "pods/old",
             "/pods/default/old",
             held("v1", "Pod", json!({"spec": {"containers": []}})),
