@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::members::objects;
 use super::members::required_one_of;
-use super::quotas;
+use super::resources;
 use super::text as rules;
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
@@ -60,7 +60,7 @@ fn amounts(node: &Fields, causes: &mut Causes) {
             if amount.is_negative() {
                 causes.invalid(&at, amount.to_string(), rules::NOT_NEGATIVE);
             }
-            if quotas::COUNTS.contains(&&**name) && !amount.is_whole() {
+            if resources::COUNTS.contains(&&**name) && !amount.is_whole() {
                 causes.invalid(&at, amount.to_string(), "must be an integer");
             }
         }

@@ -6,41 +6,11 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::members::objects;
-use super::resources;
+use super::resources::{self, COUNTS, OF_PODS, is_standard};
 use super::text::IMMUTABLE;
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
 use watchet_registry::fields::{Fields, list, object, text};
-
-/// The limits of the number of objects.
-pub(super) const COUNTS: [&str; 9] = [
-    "configmaps",
-    "persistentvolumeclaims",
-    "pods",
-    "replicationcontrollers",
-    "resourcequotas",
-    "secrets",
-    "services",
-    "services.loadbalancers",
-    "services.nodeports",
-];
-
-/// The limits of compute resources, which most scopes of pods permit.
-const OF_PODS: [&str; 6] = [
-    "cpu",
-    "limits.cpu",
-    "limits.memory",
-    "memory",
-    "requests.cpu",
-    "requests.memory",
-];
-
-const OTHERS: [&str; 4] = [
-    "ephemeral-storage",
-    "limits.ephemeral-storage",
-    "requests.ephemeral-storage",
-    "requests.storage",
-];
 
 const SCOPES: [&str; 7] = [
     "BestEffort",
@@ -90,13 +60,6 @@ pub(super) fn update(old: &Fields, new: &Fields, causes: &mut Causes) {
         let given = given.cloned().unwrap_or_default();
         causes.invalid(&Path::Top("spec").member("scopes"), given, IMMUTABLE);
     }
-}
-
-/// Returns true if a quota can limit this resource by a name without a domain.
-pub(super) fn is_standard(name: &str) -> bool {
-    let unprefixed = name.strip_prefix("requests.").unwrap_or(name);
-    let lists = [&COUNTS[..], &OF_PODS, &OTHERS];
-    lists.iter().any(|names| names.contains(&name)) || unprefixed.starts_with("hugepages-")
 }
 
 fn limit(hard: &Fields, name: &str, at: &Path<'_>, causes: &mut Causes) {

@@ -1,12 +1,49 @@
-//! Validates quantities of resources.
+//! Validates the names and quantities of resources.
 
-use super::quotas;
 use super::text as rules;
 use super::text::NOT_NEGATIVE;
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
 use watchet_registry::fields::{Fields, list, object};
 use watchet_schema::Quantity;
+
+/// The limits of the number of objects.
+pub(super) const COUNTS: [&str; 9] = [
+    "configmaps",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+];
+
+/// The limits of compute resources, which most scopes of pods permit.
+pub(super) const OF_PODS: [&str; 6] = [
+    "cpu",
+    "limits.cpu",
+    "limits.memory",
+    "memory",
+    "requests.cpu",
+    "requests.memory",
+];
+
+/// Other resources that a quota can limit.
+const OTHERS: [&str; 4] = [
+    "ephemeral-storage",
+    "limits.ephemeral-storage",
+    "requests.ephemeral-storage",
+    "requests.storage",
+];
+
+/// Returns true if a quota can limit this resource by a name without a domain.
+pub(super) fn is_standard(name: &str) -> bool {
+    let unprefixed = name.strip_prefix("requests.").unwrap_or(name);
+    let lists = [&COUNTS[..], &OF_PODS, &OTHERS];
+    lists.iter().any(|names| names.contains(&name)) || unprefixed.starts_with("hugepages-")
+}
 
 /// Returns the quantity in a member, which is a string or a number.
 pub(super) fn quantity(fields: &Fields, member: &str) -> Option<Quantity> {
@@ -138,7 +175,7 @@ pub(super) fn resource(name: &str, at: &Path<'_>, causes: &mut Causes) {
     let problems = rules::qualified(name);
     let is_qualified = problems.is_empty();
     causes.invalid_each(at, name, problems);
-    if is_qualified && !name.contains('/') && name != "storage" && !quotas::is_standard(name) {
+    if is_qualified && !name.contains('/') && name != "storage" && !is_standard(name) {
         let why = "must be a standard resource type or fully qualified";
         causes.invalid(at, name, why);
     }
