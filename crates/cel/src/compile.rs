@@ -17,6 +17,7 @@ use crate::functions::FunctionSet;
 use crate::messages;
 use crate::optional::OPTIONAL;
 use crate::parse::truncated;
+use crate::positions::undefined_field_error;
 
 /// The maximum number of reported problems of an expression.
 const PROBLEMS_MAX: usize = 10;
@@ -31,11 +32,14 @@ pub(crate) struct Compiled {
     pub(crate) composed_variables: BTreeSet<String>,
 }
 
+/// Compiles `parsed`, the expression of `text`.
 pub(crate) fn compile(
+    text: &str,
     mut parsed: IdedExpr,
     environment: &Environment<'_>,
 ) -> Result<Compiled, CompileError> {
     let mut pass = Pass {
+        text,
         environment,
         bound: environment
             .variables
@@ -56,6 +60,7 @@ pub(crate) fn compile(
 }
 
 struct Pass<'a> {
+    text: &'a str,
     environment: &'a Environment<'a>,
     /// The variables in scope.
     bound: Vec<String>,
@@ -133,10 +138,25 @@ impl Pass<'_> {
     }
 
     fn select(&mut self, select: &mut SelectExpr) {
-        if matches!(&select.operand.expr, Expr::Ident(name) if name == VARIABLES) {
-            self.composed_variables.insert(select.field.clone());
+        if let Expr::Ident(name) = &select.operand.expr {
+            if name == VARIABLES {
+                self.composed_variables.insert(select.field.clone());
+            }
+            if !self.has_field(name, &select.field) {
+                self.problem(undefined_field_error(self.text, &select.field));
+            }
         }
         self.walk(&mut select.operand);
+    }
+
+    /// Returns false if the fields of the variable `name` are declared and `field` is not one of them.
+    fn has_field(&self, name: &str, field: &str) -> bool {
+        let declared = self.environment.fields.iter().find(|(of, _)| *of == name);
+        let is_local = || {
+            let mut locals = self.bound.iter().skip(self.environment.variables.len());
+            locals.any(|local| local == name)
+        };
+        declared.is_none_or(|(_, fields)| fields.contains(&field) || is_local())
     }
 
     fn call(&mut self, call: &mut CallExpr) {

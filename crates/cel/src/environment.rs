@@ -8,6 +8,8 @@ use kube_cel::cel::common::ast::{IdedExpr, StructExpr};
 pub struct Environment<'a> {
     /// The names of the variables.
     pub variables: &'a [&'a str],
+    /// The variables whose fields are declared, with the names of these fields. Selecting another field is an error.
+    pub fields: &'a [(&'a str, &'a [&'a str])],
     /// Functions besides those of Kubernetes' libraries.
     pub libraries: &'a [&'a dyn Library],
     /// The message types; without them every message literal is an error.

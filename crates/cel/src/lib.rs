@@ -43,6 +43,7 @@ mod messages;
 mod optional;
 mod output;
 mod parse;
+mod positions;
 mod program;
 mod scope;
 mod values;
@@ -64,6 +65,7 @@ pub use functions::{FUNCTIONS, FunctionSet};
 pub use messages::{is_message_type_key, message_type};
 pub use output::output_type;
 pub use parse::{EXPRESSION_BYTES_MAX, ParseError, Syntax, parse, truncated};
+pub use positions::undefined_field_error;
 pub use program::Program;
 pub use scope::{Outcome, Scope};
 pub use values::{

@@ -32,7 +32,7 @@ impl Program {
         let compiled = catch_unwind(AssertUnwindSafe(|| {
             let parsed = parse(text, &Syntax::default())?;
             let output_type = output_type(&parsed).map(|name| name.into_owned());
-            Ok((compile(parsed, environment)?, output_type))
+            Ok((compile(text, parsed, environment)?, output_type))
         }));
         let (compiled, output_type) = compiled.unwrap_or(Err(CompileError::Panicked))?;
         let Compiled {

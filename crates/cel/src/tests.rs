@@ -206,3 +206,37 @@ fn cost_is_estimated_from_the_object() {
     assert!(cost(10) < EXPRESSION_COST_MAX);
     assert!(cost(10_000) > EXPRESSION_COST_MAX);
 }
+
+#[test]
+fn undeclared_field_of_a_variable_is_an_error() {
+    let environment = Environment {
+        variables: &["object", "variables"],
+        fields: &[("variables", &["a"])],
+        ..Environment::default()
+    };
+    for text in [
+        "variables.a.b == 1 && has(variables.a)",
+        "[object].all(variables, variables.b == 1)",
+    ] {
+        assert!(Program::compile(text, &environment).is_ok(), "{text}");
+    }
+    let error = Program::compile("variables.a == 1 &&\n variables.ab == 2", &environment);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "ERROR: <input>:2:11: undefined field 'ab'\n |  variables.ab == 2\n | ..........^"
+    );
+}
+
+#[test]
+fn output_types_of_functions_are_inferred() {
+    for (text, expected) in [
+        ("string(object.a)", Some("string")),
+        ("size(object.a)", Some("int")),
+        ("object.a.size()", Some("int")),
+        ("object.a.startsWith('a')", Some("bool")),
+        ("object.a", Some("dyn")),
+        ("variables.a", None),
+    ] {
+        assert_eq!(compile(text).unwrap().output_type(), expected, "{text}");
+    }
+}

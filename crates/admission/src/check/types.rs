@@ -10,7 +10,7 @@ use super::super::request::{GroupVersionKind, GroupVersionResource};
 use super::problems::strings;
 use watchet_cel::ast::operators::INDEX;
 use watchet_cel::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, SelectExpr};
-use watchet_cel::{Syntax, parse, truncated};
+use watchet_cel::{Syntax, parse, truncated, undefined_field_error};
 use watchet_schema::{KindType, Shape, TypeRef};
 
 /// The maximum number of kinds that are checked, as upstream.
@@ -210,25 +210,11 @@ impl<'a> Check<'a> {
         if self.problems.len() > PROBLEMS_BYTES_MAX || !self.undefined.insert(field.to_owned()) {
             return;
         }
-        let selected = format!(".{field}");
-        let is_whole = |at: &usize| {
-            let rest = &self.text[at + selected.len()..];
-            !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-        };
-        let mut places = self.text.match_indices(&selected).map(|(at, _)| at);
-        let at = places.find(is_whole).unwrap_or(0);
-        let before = &self.text[..at];
-        let (line, column) = match before.rsplit_once('\n') {
-            Some((lines, last)) => (lines.matches('\n').count() + 2, last.chars().count()),
-            None => (1, before.chars().count()),
-        };
-        let shown = self.text.lines().nth(line - 1).unwrap_or_default();
-        let newline = if self.problems.is_empty() { "" } else { "\n" };
-        self.problems.push_str(&format!(
-            "{newline}ERROR: <input>:{line}:{}: undefined field '{field}'\n | {shown}\n | {}^",
-            column + 1,
-            ".".repeat(column)
-        ));
+        if !self.problems.is_empty() {
+            self.problems.push('\n');
+        }
+        let problem = undefined_field_error(self.text, field);
+        self.problems.push_str(&problem);
     }
 
     fn comprehension(&mut self, folded: &ComprehensionExpr) -> Option<TypeRef<'a>> {

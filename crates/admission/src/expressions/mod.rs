@@ -27,7 +27,7 @@ pub(super) fn compile(text: &str, variables: &[&str]) -> Result<Program, Compile
     let environment = Environment {
         variables,
         libraries: &LIBRARIES,
-        messages: None,
+        ..Environment::default()
     };
     Program::compile(text, &environment)
 }
@@ -45,6 +45,7 @@ pub(super) fn compile_mutation(
         variables,
         libraries: &LIBRARIES,
         messages: Some(&MutationTypes),
+        ..Environment::default()
     };
     let program = Program::compile(text, &environment)
         .map_err(|error| format!("compilation failed: {error}"))?;

@@ -101,8 +101,12 @@ fn any(resource: &Resource, old: Option<&Fields>, object: &Fields, causes: &mut 
         }
         ("storage.k8s.io", plural) => storage::any(plural, object, causes),
         ("resource.k8s.io", "deviceclasses") => devices::class(object, causes),
-        ("resource.k8s.io", "resourceslices") => devices::nodes_of_slice(object, causes),
         ("events.k8s.io", _) => events(old, &resource.group, object, causes),
+        ("resource.k8s.io", "resourceclaims") if old.is_none() => devices::claim(object, causes),
+        ("resource.k8s.io", "resourceclaimtemplates") if old.is_none() => {
+            devices::claim_template(object, causes);
+        }
+        ("resource.k8s.io", "resourceslices") => devices::slice(object, causes),
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => flows::schema(object, causes),
         ("flowcontrol.apiserver.k8s.io", _) => flows::level(object, causes),
         _ => {}

@@ -117,6 +117,43 @@ pub(super) fn variable(text: &str) -> Vec<String> {
     ]
 }
 
+/// An identifier of the language C.
+pub(super) fn c_identifier(text: &str) -> Vec<String> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let starts = text.starts_with(|c: char| is_word(c) && !c.is_ascii_digit());
+    if starts && text.chars().all(is_word) {
+        return Vec::new();
+    }
+    vec![
+        "a valid C identifier must start with alphabetic character or '_', followed by a string of \
+         alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used \
+         for validation is '[A-Za-z_][A-Za-z0-9_]*')"
+            .to_owned(),
+    ]
+}
+
+/// Returns true for a version of <https://semver.org/spec/v2.0.0.html>.
+pub(super) fn is_semantic_version(text: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_identifier = |part: &str| !part.is_empty() && part.chars().all(is_word);
+    let is_digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    let is_number =
+        |part: &str| !part.is_empty() && is_digits(part) && (part == "0" || !part.starts_with('0'));
+    let (version, build) = match text.split_once('+') {
+        Some((version, build)) => (version, Some(build)),
+        None => (text, None),
+    };
+    let (core, release) = match version.split_once('-') {
+        Some((core, release)) => (core, Some(release)),
+        None => (version, None),
+    };
+    let is_release = |part: &str| is_number(part) || is_identifier(part) && !is_digits(part);
+    core.split('.').count() == 3
+        && core.split('.').all(is_number)
+        && release.is_none_or(|release| release.split('.').all(is_release))
+        && build.is_none_or(|build| build.split('.').all(is_identifier))
+}
+
 /// Parses an address as Go does: without leading zeros.
 pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
     text.parse().ok()
@@ -291,6 +328,19 @@ mod tests {
             &["acme.io/foo"],
             &["foo", "/foo", "acme.io/", "A/b"],
         );
+        check(c_identifier, &["a", "_1"], &["", "1a", "a-b", "é"]);
+        for (version, is_one) in [
+            ("1.0.0", true),
+            ("1.2.3-rc.1+build.05", true),
+            ("1.0.0-a-b", true),
+            ("1.0", false),
+            ("01.0.0", false),
+            ("1.0.0-01", false),
+            ("1.0.0-", false),
+            ("v1.0.0", false),
+        ] {
+            assert_eq!(is_semantic_version(version), is_one, "{version}");
+        }
         for (address, problem) in [
             ("010.0.0.1", "must not have leading 0s"),
             ("::ffff:10.0.0.1", "must not be an IPv4-mapped IPv6 address"),

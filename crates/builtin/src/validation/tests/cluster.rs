@@ -1,4 +1,4 @@
-//! Tests of the validation of security contexts, pod-level resources, nodes and classes of devices.
+//! Tests of the validation of security contexts, pod-level resources and nodes.
 
 use super::messages::check_members;
 use super::*;
@@ -128,20 +128,6 @@ fn pod_cidr_and_provider_id_of_a_node_are_immutable() {
         &[
             "spec.podCIDRs: Invalid value: [\"10.1.0.0/24\",\"10.2.0.0/24\"]: may specify no more than \
            one CIDR for each IP family",
-        ],
-    );
-}
-
-#[test]
-fn a_class_of_devices_selects_by_expressions() {
-    let class =
-        |selectors: Value| json!({"metadata": {"name": "c"}, "spec": {"selectors": selectors}});
-    check(
-        "deviceclasses",
-        class(json!([{}, {"cel": {"expression": ""}}, {"cel": {"expression": "true"}}])),
-        &[
-            "spec.selectors[0].cel: Required value",
-            "spec.selectors[1].cel.expression: Required value",
         ],
     );
 }

@@ -1,6 +1,7 @@
 //! One case per rule: an object, or two versions of one, and their causes.
 
 mod cluster;
+mod devices;
 mod events;
 mod jobs;
 mod limit_ranges;
