@@ -1,5 +1,5 @@
 //! Syntax of names (DNS labels, DNS subdomains, label keys and values) and name generation from
-//! `generateName`. The rules of each resource are in `registry`.
+//! `generateName`. The messages are upstream's.
 
 /// The longest DNS label, and the longest name or value of a label.
 pub const LABEL_LENGTH_MAX: usize = 63;
@@ -10,6 +10,16 @@ pub const SUBDOMAIN_LENGTH_MAX: usize = 253;
 pub const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
     '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
+    or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
+    regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or \
+    '-', start with an alphabetic character, and end with an alphanumeric character (e.g. \
+    'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and \
+    must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or \
+    '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 /// Maximum number of bytes taken from `generateName`: a label's length less the suffix.
 const GENERATED_BASE_MAX: usize = LABEL_LENGTH_MAX - SUFFIX_LENGTH;
@@ -37,6 +47,110 @@ pub fn is_label_text(text: &str) -> bool {
         .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
         && end(text.bytes().next())
         && end(text.bytes().last())
+}
+
+/// The rule for the names of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameRule {
+    /// A DNS subdomain: most resources.
+    Subdomain,
+    /// A DNS label: namespaces.
+    Label,
+    /// A DNS label that begins with a letter: services.
+    Label1035,
+    /// Any segment of a path: roles and bindings.
+    PathSegment,
+}
+
+impl NameRule {
+    /// Returns the problems of `name`; with `prefix`, of `name` as the prefix of a generated name.
+    pub fn problems(self, name: &str, prefix: bool) -> Vec<String> {
+        // A suffix follows, so a '-' at the end of a prefix is allowed.
+        let masked;
+        let trimmed = match prefix && name.ends_with('-') {
+            true => {
+                masked = format!("{name}a");
+                &masked
+            }
+            false => name,
+        };
+        let (max, good, rule) = match self {
+            Self::Subdomain => (
+                SUBDOMAIN_LENGTH_MAX,
+                is_dns_subdomain(trimmed),
+                SUBDOMAIN_RULE,
+            ),
+            Self::Label => (LABEL_LENGTH_MAX, is_dns_label(trimmed), LABEL),
+            Self::Label1035 => {
+                let letter = trimmed.starts_with(|c: char| c.is_ascii_lowercase());
+                (
+                    LABEL_LENGTH_MAX,
+                    letter && is_dns_label(trimmed),
+                    LABEL_1035,
+                )
+            }
+            Self::PathSegment => return path_segment_problems(name),
+        };
+        let mut problems = Vec::new();
+        if name.len() > max {
+            problems.push(format!("must be no more than {max} characters"));
+        }
+        if !good {
+            problems.push(rule.to_owned());
+        }
+        problems
+    }
+}
+
+/// Returns the problems of `name` as a segment of a storage path.
+pub fn path_segment_problems(name: &str) -> Vec<String> {
+    if matches!(name, "." | "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    ['/', '%']
+        .iter()
+        .filter(|c| name.contains(**c))
+        .map(|c| format!("may not contain '{c}'"))
+        .collect()
+}
+
+/// Returns the problems of a qualified name, `[prefix/]name`.
+pub fn qualified_name_problems(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let name = match text.split('/').collect::<Vec<_>>()[..] {
+        [name] => name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else {
+                let of_prefix = NameRule::Subdomain.problems(prefix, false);
+                // The unit in upstream's message is bytes for a prefix, and characters for a whole name.
+                let of_prefix = of_prefix
+                    .iter()
+                    .map(|p| p.replace("253 characters", "253 bytes"));
+                problems.extend(of_prefix.map(|p| format!("prefix part {p}")));
+            }
+            name
+        }
+        _ => {
+            let rule = QUALIFIED.trim_start_matches("name part ");
+            return vec![format!(
+                "a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. \
+                 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        problems.push("name part must be non-empty".to_owned());
+    } else if name.len() > LABEL_LENGTH_MAX {
+        problems.push(format!(
+            "name part must be no more than {LABEL_LENGTH_MAX} bytes"
+        ));
+    }
+    if !is_label_text(name) {
+        problems.push(QUALIFIED.to_owned());
+    }
+    problems
 }
 
 /// Returns a name of at most 63 bytes: `base`, truncated, and a random suffix of five characters.

@@ -105,7 +105,6 @@ impl<'a> Pipeline<'a> {
             schema.validate(tasks, None, &object, &mut causes).await?;
         }
         self.reject_if_any(causes.into_vec())?;
-        self.reject_if_any(strategy.strict_problems(&object))?;
         strategy.set_derived_status(self.registry, None, &mut object);
         self.reserve(None, &mut object).await?;
         if let Err(error) = self.admit(Operation::Create, &object, None).await {
@@ -282,7 +281,6 @@ impl<'a> Pipeline<'a> {
         }
         self.reject_if_any(causes)?;
         let stored = &*stored;
-        self.reject_if_any(strategy.strict_problems(&object))?;
         self.reserve(Some((stored, current.at)), &mut object)
             .await?;
         if desired_state_differs(resource, stored, &object) {

@@ -26,7 +26,7 @@ use super::table_columns::TableColumn;
 use super::version_converter::VersionConverter;
 use watchet_admission::ConfigurationKind;
 use watchet_admission::types::Kinds;
-use watchet_api::{ColumnSet, DeleteOptions, FieldRef, ListOptions, Object, StatusCause, UserInfo};
+use watchet_api::{ColumnSet, DeleteOptions, FieldRef, ListOptions, Object, UserInfo};
 use watchet_cacher::ObjectList;
 use watchet_schema::openapi::SchemaText;
 use watchet_schema::{KindType, OBJECT_BYTES_MAX, Types};
@@ -335,12 +335,6 @@ pub trait Strategy: Any + Debug + Send + Sync {
         _new: &Value,
         _causes: &mut Causes,
     ) {
-    }
-
-    /// Returns problems that are checked only if there are no others, and that an update does not tolerate even if the
-    /// stored object has them.
-    fn strict_problems(&self, _object: &Value) -> Vec<StatusCause> {
-        Vec::new()
     }
 
     /// Sets status fields that follow from the valid object. `kinds` has the types of the served kinds.

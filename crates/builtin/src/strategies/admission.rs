@@ -4,16 +4,30 @@ use serde_json::{Value, json};
 
 use watchet_admission::types::{Kinds, warnings};
 use watchet_admission::{ConfigurationKind, problems};
-use watchet_api::StatusCause;
-use watchet_registry::Strategy;
+use watchet_registry::{Causes, Resource, Strategy};
 
 /// The strategy of webhook configurations, policies and their bindings.
 #[derive(Debug)]
 pub(super) struct Configurations(pub(super) ConfigurationKind);
 
 impl Strategy for Configurations {
-    fn strict_problems(&self, object: &Value) -> Vec<StatusCause> {
-        problems(self.0, object)
+    fn validate(&self, _resource: &Resource, object: &Value, causes: &mut Causes) {
+        for problem in problems(self.0, object) {
+            causes.push(problem);
+        }
+    }
+
+    fn validate_update(
+        &self,
+        resource: &Resource,
+        subresource: Option<&str>,
+        _old: &Value,
+        new: &Value,
+        causes: &mut Causes,
+    ) {
+        if subresource.is_none() {
+            self.validate(resource, new, causes);
+        }
     }
 
     fn set_derived_status(&self, kinds: &dyn Kinds, subresource: Option<&str>, object: &mut Value) {

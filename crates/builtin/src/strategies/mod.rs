@@ -17,7 +17,7 @@ use super::dependencies::Dependencies;
 use super::{default, prepare_create, printers, validation};
 use watchet_admission::ConfigurationKind;
 use watchet_admission::types::Kinds;
-use watchet_api::{DeleteOptions, Object, StatusCause, UserInfo};
+use watchet_api::{DeleteOptions, Object, UserInfo};
 use watchet_apiextensions::DefinitionStrategy;
 use watchet_registry::Allocator;
 use watchet_registry::Causes;
@@ -190,6 +190,7 @@ impl Strategy for Builtin {
         if let Some(fields) = object.as_object() {
             validation::new(resource, fields, causes);
         }
+        self.own.validate(resource, object, causes);
     }
 
     fn validate_update(
@@ -205,10 +206,6 @@ impl Strategy for Builtin {
         }
         self.own
             .validate_update(resource, subresource, old, new, causes);
-    }
-
-    fn strict_problems(&self, object: &Value) -> Vec<StatusCause> {
-        self.own.strict_problems(object)
     }
 
     fn set_derived_status(&self, kinds: &dyn Kinds, subresource: Option<&str>, object: &mut Value) {
