@@ -28,7 +28,7 @@ const RESERVED: [&str; 21] = [
 ];
 
 /// Returns true if `name` is a reserved word.
-pub(crate) fn is_reserved(name: &str) -> bool {
+pub fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 

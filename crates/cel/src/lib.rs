@@ -59,7 +59,7 @@ pub use kube_cel::cel::{Context, ExecutionError, Value};
 pub use budget::Budget;
 pub use environment::{Environment, Library, MessageTypes};
 pub use error::{CompileError, EvalError};
-pub use escaping::{escape, is_selected_as};
+pub use escaping::{escape, is_reserved, is_selected_as};
 pub use estimate::{EXPRESSION_COST_MAX, OBJECT_COST_MAX, estimate_cost};
 pub use functions::{FUNCTIONS, FunctionSet};
 pub use messages::{is_message_type_key, message_type};

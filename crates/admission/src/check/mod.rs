@@ -3,6 +3,7 @@
 
 mod mutating;
 mod policies;
+mod policy_names;
 mod problems;
 pub mod types;
 mod webhooks;
@@ -17,13 +18,13 @@ use watchet_api::StatusCause;
 pub fn problems(kind: ConfigurationKind, object: &Value) -> Vec<StatusCause> {
     let mut problems = Problems::default();
     match kind {
-        ConfigurationKind::MutatingPolicy => mutating::check(&mut problems, &object["spec"]),
+        ConfigurationKind::MutatingPolicy => mutating::check(&mut problems, object),
         ConfigurationKind::MutatingBinding => {
             mutating::check_binding(&mut problems, &object["spec"]);
         }
         ConfigurationKind::Mutating => webhooks::check(&mut problems, object, true),
         ConfigurationKind::Validating => webhooks::check(&mut problems, object, false),
-        ConfigurationKind::Policy => policies::check(&mut problems, &object["spec"]),
+        ConfigurationKind::Policy => policies::check(&mut problems, object),
         ConfigurationKind::Binding => policies::check_binding(&mut problems, &object["spec"]),
     }
     problems.into_causes()

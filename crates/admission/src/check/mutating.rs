@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::super::expressions::{MutationType, compile_mutation};
-use super::super::policy::VARIABLES;
+use super::super::expressions::{MutationType, Names, compile_mutation};
 use super::policies::{check_bound, check_definition, items};
+use super::policy_names::PolicyNames;
 use super::problems::{Problems, strings};
 
 /// The operations that can be mutated: a deletion has no object.
@@ -20,15 +20,18 @@ const PATCHES: [(&str, &str, MutationType); 2] = [
     ("JSONPatch", "jsonPatch", MutationType::JsonPatch),
 ];
 
-pub(super) fn check(problems: &mut Problems, spec: &Value) {
-    check_definition(problems, spec);
+pub(super) fn check(problems: &mut Problems, policy: &Value) {
+    let spec = &policy["spec"];
+    let names = PolicyNames::of(spec);
+    check_definition(problems, spec, &names);
     check_operations(problems, "spec.matchConstraints", &spec["matchConstraints"]);
     if items(&spec["mutations"]).next().is_none() {
         let why = "mutations must contain at least one item";
         problems.required("spec.mutations", why);
     }
     for (index, mutation) in items(&spec["mutations"]).enumerate() {
-        check_mutation(problems, &format!("spec.mutations[{index}]"), mutation);
+        let field = format!("spec.mutations[{index}]");
+        check_mutation(problems, &field, mutation, names.of_expressions());
     }
     match spec["reinvocationPolicy"].as_str().unwrap_or_default() {
         "" => problems.required("spec.reinvocationPolicy", ""),
@@ -54,7 +57,7 @@ fn check_operations(problems: &mut Problems, field: &str, resources: &Value) {
     }
 }
 
-fn check_mutation(problems: &mut Problems, field: &str, mutation: &Value) {
+fn check_mutation(problems: &mut Problems, field: &str, mutation: &Value, names: Names<'_>) {
     let given = mutation["patchType"].as_str().unwrap_or_default();
     let of_type = format!("{field}.patchType");
     if given.is_empty() {
@@ -74,7 +77,7 @@ fn check_mutation(problems: &mut Problems, field: &str, mutation: &Value) {
                 match text {
                     "" => problems.required(&field, ""),
                     text => problems.compile(&field, text, |text| {
-                        compile_mutation(text, &VARIABLES, mutation_type)
+                        compile_mutation(text, names, mutation_type)
                     }),
                 }
             }

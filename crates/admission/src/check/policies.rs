@@ -4,39 +4,80 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::super::policy::VARIABLES;
+use super::super::expressions::compile_typed;
+use super::policy_names::PolicyNames;
 use super::problems::{Problems, strings};
+use watchet_api::names::qualified_name_problems;
 
 /// The maximum number of audit annotations, as upstream.
 const ANNOTATIONS_MAX: usize = 20;
 
-pub(super) fn check(problems: &mut Problems, spec: &Value) {
-    check_definition(problems, spec);
+/// The maximum length of the expression of an audit annotation, as upstream.
+const ANNOTATION_BYTES_MAX: usize = 5 << 10;
+
+pub(super) fn check(problems: &mut Problems, policy: &Value) {
+    let spec = &policy["spec"];
+    let names = PolicyNames::of(spec);
+    check_definition(problems, spec, &names);
     let has = |list: &str| spec[list].as_array().is_some_and(|list| !list.is_empty());
     if !has("validations") && !has("auditAnnotations") {
         let why = "validations or auditAnnotations must contain at least one item";
         problems.required("spec.validations", why);
+        problems.required("spec.auditAnnotations", why);
     }
     for (index, validation) in items(&spec["validations"]).enumerate() {
-        check_validation(problems, &format!("spec.validations[{index}]"), validation);
+        let field = format!("spec.validations[{index}]");
+        check_validation(problems, &field, validation, &names);
     }
-    problems.few(
-        "spec.auditAnnotations",
-        &spec["auditAnnotations"],
-        ANNOTATIONS_MAX,
-    );
-    for (index, annotation) in items(&spec["auditAnnotations"]).enumerate() {
+    let name = policy["metadata"]["name"].as_str().unwrap_or_default();
+    check_annotations(problems, name, &spec["auditAnnotations"], &names);
+}
+
+/// Checks the audit annotations of the policy `name`.
+fn check_annotations(
+    problems: &mut Problems,
+    name: &str,
+    annotations: &Value,
+    names: &PolicyNames<'_>,
+) {
+    if items(annotations).nth(ANNOTATIONS_MAX).is_some() {
+        let why = format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations");
+        problems.invalid_json("spec.auditAnnotations", annotations, &why);
+    }
+    let mut keys: HashSet<&str> = HashSet::new();
+    for (index, annotation) in items(annotations).enumerate() {
+        let text = |member: &str| annotation[member].as_str().unwrap_or_default();
         let field = format!("spec.auditAnnotations[{index}]");
-        if annotation["key"].as_str().unwrap_or_default().is_empty() {
-            problems.required(&format!("{field}.key"), "key is required");
+        let of_key = format!("{field}.key");
+        let key = text("key");
+        if name.is_empty() {
+            problems.invalid(&of_key, key, "requires metadata.name be non-empty");
+        } else {
+            let key = format!("{name}/{key}");
+            for problem in qualified_name_problems(&key) {
+                problems.invalid(&of_key, &key, &problem);
+            }
         }
-        let value = &annotation["valueExpression"];
-        problems.expression(&format!("{field}.valueExpression"), value, &VARIABLES);
+        let field = format!("{field}.valueExpression");
+        let value = text("valueExpression");
+        match value.trim() {
+            "" => problems.required(&field, "valueExpression is not specified"),
+            long if long.len() > ANNOTATION_BYTES_MAX => {
+                let why = format!("must not exceed {ANNOTATION_BYTES_MAX} bytes in length");
+                problems.required(&field, &why);
+            }
+            _ => problems.compile(&field, value, |value| {
+                compile_typed(value, names.of_expressions(), &["string", "null_type"])
+            }),
+        }
+        if !keys.insert(key) {
+            problems.duplicate(&of_key, key);
+        }
     }
 }
 
 /// Checks what validating and mutating policies have in common.
-pub(super) fn check_definition(problems: &mut Problems, spec: &Value) {
+pub(super) fn check_definition(problems: &mut Problems, spec: &Value, names: &PolicyNames<'_>) {
     problems.one_of(
         "spec.failurePolicy",
         &spec["failurePolicy"],
@@ -60,13 +101,12 @@ pub(super) fn check_definition(problems: &mut Problems, spec: &Value) {
         }
         _ => problems.required("spec.matchConstraints", ""),
     }
-    let without_variables = &VARIABLES[..VARIABLES.len() - 1];
     problems.conditions(
         "spec.matchConditions",
         &spec["matchConditions"],
-        without_variables,
+        names.of_conditions(),
     );
-    check_variables(problems, &spec["variables"]);
+    check_variables(problems, &spec["variables"], names);
 }
 
 pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
@@ -89,60 +129,57 @@ fn check_resources(problems: &mut Problems, field: &str, resources: &Value) {
     }
 }
 
-fn check_variables(problems: &mut Problems, variables: &Value) {
-    let mut names: HashSet<&str> = HashSet::new();
+fn check_variables(problems: &mut Problems, variables: &Value, names: &PolicyNames<'_>) {
     for (index, variable) in items(variables).enumerate() {
         let field = format!("spec.variables[{index}]");
         let name = variable["name"].as_str().unwrap_or_default();
         let is_identifier = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-            && !name.starts_with(|c: char| c.is_ascii_digit());
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && !watchet_cel::is_reserved(name);
         let field_of_name = format!("{field}.name");
-        if name.is_empty() {
+        if name.trim().is_empty() {
             problems.required(&field_of_name, "name is not specified");
         } else if !is_identifier {
             problems.invalid(&field_of_name, name, "must be a valid CEL identifier");
-        } else if !names.insert(name) {
-            problems.duplicate(&field_of_name, name);
         }
-        problems.expression(
-            &format!("{field}.expression"),
-            &variable["expression"],
-            &VARIABLES,
-        );
+        let field = format!("{field}.expression");
+        let names = names.of_variable(index);
+        problems.expression(&field, &variable["expression"], names, &[]);
     }
 }
 
-fn check_validation(problems: &mut Problems, field: &str, validation: &Value) {
+fn check_validation(
+    problems: &mut Problems,
+    field: &str,
+    validation: &Value,
+    names: &PolicyNames<'_>,
+) {
     let text = |member: &str| validation[member].as_str().unwrap_or_default();
     let of = |member: &str| format!("{field}.{member}");
-    problems.expression(&of("expression"), &validation["expression"], &VARIABLES);
+    let expression = &validation["expression"];
+    let of_expression = of("expression");
+    problems.expression(
+        &of_expression,
+        expression,
+        names.of_expressions(),
+        &["bool"],
+    );
+    let message_expression = text("messageExpression");
+    if !message_expression.trim().is_empty() {
+        problems.compile(&of("messageExpression"), message_expression, |text| {
+            compile_typed(text, names.of_messages(), &["string"])
+        });
+    } else if !message_expression.is_empty() {
+        let why = "must be non-empty if specified";
+        problems.invalid(&of("messageExpression"), message_expression, why);
+    }
     let message = text("message");
-    if validation["message"].is_string() && message.trim().is_empty() {
-        problems.invalid(
-            &of("message"),
-            message,
-            "message must be non-empty if specified",
-        );
-    } else if message.contains('\n') {
-        problems.invalid(
-            &of("message"),
-            message,
-            "message must not contain line breaks",
-        );
-    } else if text("expression").trim().contains('\n') && message.is_empty() {
-        let why = "message must be specified if expression contains line breaks";
-        problems.required(&of("message"), why);
+    if !message.is_empty() && message.trim().is_empty() {
+        problems.invalid(&of("message"), message, "must be non-empty if specified");
+    } else if message.trim().contains(['\n', '\r']) {
+        problems.invalid(&of("message"), message, "must not contain line breaks");
     }
-    if validation["messageExpression"].is_string() {
-        let of_message = &validation["messageExpression"];
-        problems.expression(&of("messageExpression"), of_message, &VARIABLES);
-    }
-    const REASONS: [&str; 4] = [
-        "Forbidden",
-        "Invalid",
-        "RequestEntityTooLarge",
-        "Unauthorized",
-    ];
+    const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
     problems.one_of(&of("reason"), &validation["reason"], &REASONS);
 }
 

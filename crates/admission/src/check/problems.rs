@@ -1,9 +1,13 @@
 //! The problems of a configuration, and the checks that webhooks and policies have in common.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
-use super::super::{expressions, selector};
+use super::super::expressions::{Names, compile_typed};
+use super::super::selector;
 use watchet_api::StatusCause;
+use watchet_api::names::qualified_name_problems;
 use watchet_cel::Program;
 
 /// The maximum number of conditions.
@@ -16,8 +20,8 @@ const EXPRESSIONS_BYTES_MAX: usize = 256 << 10;
 /// The minimum number of bytes that each expression counts as.
 const EXPRESSION_BYTES_MIN: usize = 256;
 
-/// The maximum number of reported problems.
-pub(super) const PROBLEMS_MAX: usize = 100;
+/// The maximum number of problems: one more than are reported, so that the list of causes is known to be truncated.
+pub(super) const PROBLEMS_MAX: usize = 101;
 
 #[derive(Debug, Default)]
 pub(super) struct Problems {
@@ -44,6 +48,15 @@ impl Problems {
 
     pub(super) fn invalid(&mut self, field: &str, value: &str, why: &str) {
         self.push(StatusCause::invalid(field, value, why));
+    }
+
+    /// Adds an invalid value that is not a string, which the message has as JSON.
+    pub(super) fn invalid_json(&mut self, field: &str, value: &Value, why: &str) {
+        self.push(StatusCause {
+            reason: "FieldValueInvalid".to_owned(),
+            message: format!("Invalid value: {value}: {why}"),
+            field: field.to_owned(),
+        });
     }
 
     pub(super) fn duplicate(&mut self, field: &str, value: &str) {
@@ -93,16 +106,20 @@ impl Problems {
         }
     }
 
-    /// Checks that an expression compiles.
-    pub(super) fn expression(&mut self, field: &str, text: &Value, variables: &[&str]) {
+    /// Checks that an expression compiles, and that it has one of `types`, if its syntax determines its type and there are
+    /// any.
+    pub(super) fn expression(
+        &mut self,
+        field: &str,
+        text: &Value,
+        names: Names<'_>,
+        types: &[&str],
+    ) {
         let text = text.as_str().unwrap_or_default();
         if text.trim().is_empty() {
             return self.required(field, "expression is not specified");
         }
-        self.compile(field, text, |text| {
-            let compiled = expressions::compile(text, variables);
-            compiled.map_err(|error| format!("compilation failed: {error}"))
-        });
+        self.compile(field, text, |text| compile_typed(text, names, types));
     }
 
     /// Checks that `compile` compiles an expression; its error is the message.
@@ -137,18 +154,26 @@ impl Problems {
         let all = conditions.as_array().map_or(&[][..], Vec::as_slice);
         let mut names = Vec::new();
         for (index, condition) in all.iter().enumerate() {
-            let field = format!("{field}[{index}]");
-            let name = condition["name"].as_str().unwrap_or_default();
-            match name {
-                "" => self.required(&format!("{field}.name"), ""),
-                _ if names.contains(&name) => self.duplicate(&format!("{field}.name"), name),
-                _ => names.push(name),
+            let of_expression = format!("{field}[{index}].expression");
+            match condition["expression"].as_str().unwrap_or_default().trim() {
+                "" => self.required(&of_expression, ""),
+                text => self.compile(&of_expression, text, |text| {
+                    compile_typed(text, Names::of(variables), &["bool"])
+                }),
             }
-            self.expression(
-                &format!("{field}.expression"),
-                &condition["expression"],
-                variables,
-            );
+            let field = format!("{field}[{index}].name");
+            let name = condition["name"].as_str().unwrap_or_default();
+            if name.is_empty() {
+                self.required(&field, "");
+                continue;
+            }
+            for problem in qualified_name_problems(name) {
+                self.invalid(&field, name, &problem);
+            }
+            match names.contains(&name) {
+                true => self.duplicate(&field, name),
+                false => names.push(name),
+            }
         }
     }
 
@@ -168,7 +193,7 @@ impl Problems {
                     _ => "API versions",
                 };
                 let why = format!("if '*' is present, must not specify other {what}");
-                self.invalid(&field, &rule[list].to_string(), &why);
+                self.invalid_json(&field, &rule[list], &why);
             }
             for (index, item) in items.iter().enumerate() {
                 let field = format!("{field}[{index}]");
@@ -179,8 +204,45 @@ impl Problems {
                 }
             }
         }
+        self.resources(&format!("{field}.resources"), &rule["resources"]);
         let scope = format!("{field}.scope");
         self.one_of(&scope, &rule["scope"], &["*", "Cluster", "Namespaced"]);
+    }
+
+    /// Checks that no resource of a rule includes another one.
+    fn resources(&mut self, field: &str, resources: &Value) {
+        let (mut with_any_subresource, mut of_any_resource) = (HashSet::new(), HashSet::new());
+        let (mut has_any, mut has_plain) = (false, false);
+        for (index, resource) in strings(resources).enumerate() {
+            let Some((name, subresource)) = resource.split_once('/') else {
+                has_any |= resource == "*";
+                has_plain |= !matches!(resource, "" | "*");
+                continue;
+            };
+            let field = format!("{field}[{index}]");
+            if with_any_subresource.contains(name) {
+                let why = format!("if '{name}/*' is present, must not specify {resource}");
+                self.invalid(&field, resource, &why);
+            }
+            if of_any_resource.contains(subresource) {
+                let why = format!("if '*/{subresource}' is present, must not specify {resource}");
+                self.invalid(&field, resource, &why);
+            }
+            if subresource == "*" {
+                with_any_subresource.insert(name);
+            }
+            if name == "*" {
+                of_any_resource.insert(subresource);
+            }
+        }
+        if strings(resources).nth(1).is_some() && strings(resources).any(|all| all == "*/*") {
+            let why = "if '*/*' is present, must not specify other resources";
+            self.invalid_json(field, resources, why);
+        }
+        if has_any && has_plain {
+            let why = "if '*' is present, must not specify other resources without subresources";
+            self.invalid_json(field, resources, why);
+        }
     }
 }
 

@@ -7,10 +7,12 @@ use serde_json::Value;
 use super::super::client::ClientConfig;
 use super::super::webhook::CONDITION_VARIABLES;
 use super::problems::{Problems, strings};
-use watchet_api::names::{SUBDOMAIN_LENGTH_MAX, SUBDOMAIN_RULE, is_dns_subdomain};
+use watchet_api::names::{NameRule, SUBDOMAIN_LENGTH_MAX, SUBDOMAIN_RULE, is_dns_subdomain};
 
-/// The supported version of AdmissionReview.
+/// The version of AdmissionReview that is sent.
 const REVIEW_VERSION: &str = "v1";
+/// The versions of AdmissionReview that kube-apiserver accepts. A webhook with `v1beta1` alone cannot be called.
+const REVIEW_VERSIONS: [&str; 2] = [REVIEW_VERSION, "v1beta1"];
 
 pub(super) fn check(problems: &mut Problems, configuration: &Value, mutating: bool) {
     let hooks = configuration["webhooks"].as_array();
@@ -18,14 +20,16 @@ pub(super) fn check(problems: &mut Problems, configuration: &Value, mutating: bo
     for (index, hook) in hooks.into_iter().flatten().enumerate() {
         let field = format!("webhooks[{index}]");
         let name = hook["name"].as_str().unwrap_or_default();
-        check_name(problems, &format!("{field}.name"), name);
-        if !names.insert(name) {
-            problems.duplicate(&format!("{field}.name"), name);
-        }
-        check_hook(problems, &field, hook);
-        if mutating {
-            let field = format!("{field}.reinvocationPolicy");
-            problems.one_of(&field, &hook["reinvocationPolicy"], &["IfNeeded", "Never"]);
+        let of_name = format!("{field}.name");
+        check_name(problems, &of_name, name);
+        check_hook(problems, &field, hook, mutating);
+        check_versions(
+            problems,
+            &format!("{field}.admissionReviewVersions"),
+            &hook["admissionReviewVersions"],
+        );
+        if !name.is_empty() && !names.insert(name) {
+            problems.duplicate(&of_name, name);
         }
     }
 }
@@ -33,24 +37,41 @@ pub(super) fn check(problems: &mut Problems, configuration: &Value, mutating: bo
 fn check_name(problems: &mut Problems, field: &str, name: &str) {
     if name.is_empty() {
         problems.required(field, "");
+    } else if !is_dns_subdomain(name) {
+        problems.invalid(field, name, SUBDOMAIN_RULE);
     } else if name.split('.').count() < 3 {
         let why = "should be a domain with at least three segments separated by dots";
         problems.invalid(field, name, why);
-    } else if !is_dns_subdomain(name) {
-        problems.invalid(field, name, SUBDOMAIN_RULE);
     }
 }
 
-fn check_hook(problems: &mut Problems, field: &str, hook: &Value) {
-    let of = |member: &str| format!("{field}.{member}");
-    let versions: Vec<&str> = strings(&hook["admissionReviewVersions"]).collect();
-    if versions.is_empty() {
-        let why = format!("must specify one of {REVIEW_VERSION}");
-        problems.required(&of("admissionReviewVersions"), &why);
-    } else if !versions.contains(&REVIEW_VERSION) {
-        let why = format!("must include at least one of {REVIEW_VERSION}");
-        problems.invalid(&of("admissionReviewVersions"), &versions.join(","), &why);
+fn check_versions(problems: &mut Problems, field: &str, versions: &Value) {
+    let all = REVIEW_VERSIONS.join(", ");
+    if strings(versions).next().is_none() {
+        return problems.required(field, &format!("must specify one of {all}"));
     }
+    let mut seen = HashSet::new();
+    for (index, version) in strings(versions).enumerate() {
+        let field = format!("{field}[{index}]");
+        if !seen.insert(version) {
+            problems.invalid(&field, version, "duplicate version");
+            continue;
+        }
+        for problem in NameRule::Label1035.problems(version, false) {
+            problems.invalid(&field, version, &problem);
+        }
+    }
+    if !REVIEW_VERSIONS.iter().any(|version| seen.contains(version)) {
+        let why = format!("must include at least one of {all}");
+        problems.invalid_json(field, versions, &why);
+    } else if !seen.contains(REVIEW_VERSION) {
+        let why = format!("must include at least one of {REVIEW_VERSION}");
+        problems.invalid_json(field, versions, &why);
+    }
+}
+
+fn check_hook(problems: &mut Problems, field: &str, hook: &Value, mutating: bool) {
+    let of = |member: &str| format!("{field}.{member}");
     for (index, rule) in hook["rules"].as_array().into_iter().flatten().enumerate() {
         problems.rule(&format!("{field}.rules[{index}]"), rule);
     }
@@ -75,12 +96,14 @@ fn check_hook(problems: &mut Problems, field: &str, hook: &Value) {
         && !(1..=30).contains(&seconds)
     {
         let why = "the timeout value must be between 1 and 30 seconds";
-        let mut cause = watchet_api::StatusCause::invalid(&of("timeoutSeconds"), "", why);
-        cause.message = format!("Invalid value: {seconds}: {why}");
-        problems.push(cause);
+        problems.invalid_json(&of("timeoutSeconds"), &seconds.into(), why);
     }
     problems.selector(&of("namespaceSelector"), &hook["namespaceSelector"]);
     problems.selector(&of("objectSelector"), &hook["objectSelector"]);
+    if mutating {
+        let policy = &hook["reinvocationPolicy"];
+        problems.one_of(&of("reinvocationPolicy"), policy, &["IfNeeded", "Never"]);
+    }
     check_client(problems, &of("clientConfig"), &hook["clientConfig"]);
     problems.conditions(
         &of("matchConditions"),
@@ -105,31 +128,39 @@ pub(super) fn check_client(problems: &mut Problems, field: &str, client: &Value)
     }
 }
 
+/// Checks a URL, which is split into its parts as by Go's `url.Parse`.
 fn check_url(problems: &mut Problems, field: &str, url: &str) {
-    const FORM: &str = "; desired format: https://host[:port]/path";
-    let mut refuse =
-        |value: &str, why: &str| problems.invalid(field, value, &format!("{why}{FORM}"));
+    const FORM: &str = "; desired format: https://host[/path]";
     let (before, fragment) = url.split_once('#').unwrap_or((url, ""));
-    let Ok(uri) = before.parse::<http::Uri>() else {
-        return refuse(url, "url must be a valid URL");
+    let (before, query) = before.split_once('?').unwrap_or((before, ""));
+    let is_in_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    let (scheme, rest) = match before.split_once(':') {
+        Some((scheme, rest)) if scheme.chars().all(is_in_scheme) => (scheme, rest),
+        _ => ("", before),
     };
-    let scheme = uri.scheme_str().unwrap_or_default();
-    if scheme != "https" {
-        refuse(scheme, "'https' is the only allowed URL scheme");
+    let authority = rest.strip_prefix("//").unwrap_or_default();
+    let authority = authority.split('/').next().unwrap_or_default();
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let is_https = scheme.eq_ignore_ascii_case("https");
+    let is_parsed = before.parse::<http::Uri>().is_ok();
+    if url.contains(|c: char| c.is_ascii_control()) || is_https && !host.is_empty() && !is_parsed {
+        return problems.required(field, &format!("url must be a valid URL{FORM}"));
     }
-    if uri.host().unwrap_or_default().is_empty() {
-        refuse(uri.host().unwrap_or_default(), "host must be specified");
-    }
-    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
-    if let Some((user, _)) = authority.rsplit_once('@') {
-        refuse(user, "user information is not permitted in the URL");
-    }
-    if !fragment.is_empty() {
-        refuse(fragment, "fragments are not permitted in the URL");
-    }
-    if let Some(query) = uri.query() {
-        refuse(query, "query parameters are not permitted in the URL");
-    }
+    let mut refuse = |is_wrong: bool, value: &str, why: &str| {
+        if is_wrong {
+            problems.invalid(field, value, why);
+        }
+    };
+    let why = format!("'https' is the only allowed URL scheme{FORM}");
+    refuse(!is_https, scheme, &why);
+    let why = format!("host must be specified{FORM}");
+    refuse(host.is_empty(), host, &why);
+    let why = "user information is not permitted in the URL";
+    refuse(authority.contains('@'), user, why);
+    let why = "fragments are not permitted in the URL";
+    refuse(!fragment.is_empty(), fragment, why);
+    let why = "query parameters are not permitted in the URL";
+    refuse(!query.is_empty(), query, why);
 }
 
 fn check_service(problems: &mut Problems, field: &str, service: &Value) {
@@ -146,7 +177,7 @@ fn check_service(problems: &mut Problems, field: &str, service: &Value) {
         && !(1..=65535).contains(&port)
     {
         let why = "port is not valid: must be between 1 and 65535, inclusive";
-        problems.invalid(&format!("{field}.port"), &port.to_string(), why);
+        problems.invalid_json(&format!("{field}.port"), &port.into(), why);
     }
 }
 

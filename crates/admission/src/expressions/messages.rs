@@ -215,7 +215,7 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::super::{compile, compile_mutation, new_scope};
+    use super::super::{Names, compile, compile_mutation, new_scope};
     use super::*;
     use watchet_cel::Scope;
 
@@ -229,7 +229,7 @@ mod tests {
 
     fn applied(text: &str) -> Result<Value, String> {
         let kind = MutationType::ApplyConfiguration;
-        let program = compile_mutation(text, &["object"], kind)?;
+        let program = compile_mutation(text, Names::of(&["object"]), kind)?;
         let value = scope()
             .resolve(&program)
             .map_err(|error| error.to_string())?;
@@ -238,7 +238,7 @@ mod tests {
 
     fn patched(text: &str) -> Result<Value, String> {
         let kind = MutationType::JsonPatch;
-        let program = compile_mutation(text, &["object"], kind)?;
+        let program = compile_mutation(text, Names::of(&["object"]), kind)?;
         let value = scope()
             .resolve(&program)
             .map_err(|error| error.to_string())?;

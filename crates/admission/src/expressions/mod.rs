@@ -8,26 +8,83 @@ use std::sync::LazyLock;
 
 use tokio::time::Instant;
 
-use watchet_cel::{CompileError, Environment, FunctionSet, Library, Program, Scope};
+use watchet_cel::{CompileError, Environment, FunctionSet, Library, MessageTypes, Program, Scope};
 
 use authorizer::AuthorizerLibrary;
 pub(super) use authorizer::AuthorizerVariable;
 use messages::MutationTypes;
 pub(super) use messages::{MutationType, configuration, operations};
 
+/// The variable whose fields are the composed variables.
+pub(super) const COMPOSED: &str = "variables";
+
 const LIBRARIES: [&dyn Library; 1] = [&AuthorizerLibrary];
 
 static FUNCTIONS: LazyLock<FunctionSet> = LazyLock::new(|| FunctionSet::new(&LIBRARIES));
+
+/// The names that an expression can use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names<'a> {
+    pub(super) variables: &'a [&'a str],
+    /// The names of the composed variables (`variables.x`); `None` if any name is allowed.
+    pub(super) composed: Option<&'a [&'a str]>,
+}
+
+impl<'a> Names<'a> {
+    /// Returns these variables, with composed variables of any name.
+    pub(super) fn of(variables: &'a [&'a str]) -> Self {
+        Self {
+            variables,
+            composed: None,
+        }
+    }
+}
 
 /// Compiles an expression with these variables.
 ///
 /// # Errors
 /// See [`Program::compile`].
 pub(super) fn compile(text: &str, variables: &[&str]) -> Result<Program, CompileError> {
+    compile_with(text, Names::of(variables), None)
+}
+
+/// Compiles an expression of one of these types.
+///
+/// # Errors
+/// The expression cannot be compiled, or its syntax determines another type; in upstream's words.
+pub(super) fn compile_typed(
+    text: &str,
+    names: Names<'_>,
+    types: &[&str],
+) -> Result<Program, String> {
+    let program = compile_with(text, names, None);
+    let program = program.map_err(|error| format!("compilation failed: {error}"))?;
+    match (program.output_type(), types) {
+        (None, _) | (_, []) => Ok(program),
+        (Some(output), types) if types.contains(&output) => Ok(program),
+        (Some(output), [expected]) => Err(format!("must evaluate to {expected} but got {output}")),
+        (Some(output), types) => Err(format!(
+            "must evaluate to one of [{}] but got {output}",
+            types.join(" ")
+        )),
+    }
+}
+
+fn compile_with(
+    text: &str,
+    names: Names<'_>,
+    messages: Option<&dyn MessageTypes>,
+) -> Result<Program, CompileError> {
+    let fields: Vec<(&str, &[&str])> = names
+        .composed
+        .map(|composed| (COMPOSED, composed))
+        .into_iter()
+        .collect();
     let environment = Environment {
-        variables,
+        variables: names.variables,
+        fields: &fields,
         libraries: &LIBRARIES,
-        ..Environment::default()
+        messages,
     };
     Program::compile(text, &environment)
 }
@@ -38,16 +95,10 @@ pub(super) fn compile(text: &str, variables: &[&str]) -> Result<Program, Compile
 /// The expression cannot be compiled, or evaluates to another type; in upstream's words.
 pub(super) fn compile_mutation(
     text: &str,
-    variables: &[&str],
+    names: Names<'_>,
     mutation: MutationType,
 ) -> Result<Program, String> {
-    let environment = Environment {
-        variables,
-        libraries: &LIBRARIES,
-        messages: Some(&MutationTypes),
-        ..Environment::default()
-    };
-    let program = Program::compile(text, &environment)
+    let program = compile_with(text, names, Some(&MutationTypes))
         .map_err(|error| format!("compilation failed: {error}"))?;
     let expected = mutation.cel_type();
     match program.output_type() {

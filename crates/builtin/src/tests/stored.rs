@@ -167,6 +167,38 @@ async fn invalid_stored_object_can_be_deleted() {
     }
 }
 
+/// The rules of expressions become stricter, too.
+#[tokio::test]
+async fn invalid_stored_policy_can_be_deleted() {
+    let fixture = fixture().await;
+    let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+        "resources": ["pods"]});
+    let validations = json!([{"expression": "variables.gone"}, {"expression": "object.spec.flag"}]);
+    let spec = json!({"matchConstraints": {"resourceRules": [rule]}, "validations": validations});
+    let (group, kind) = (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicy",
+    );
+    let mut object = held(group, kind, json!({"spec": spec}));
+    object["metadata"]["namespace"].take();
+    let (path, key) = (
+        "validatingadmissionpolicies/old",
+        "/validatingadmissionpolicies/old",
+    );
+    fixture.store(key, object).await;
+    let label = json!({"metadata": {"labels": {"now": "here"}}});
+    fixture.merge_patch(path, label).await;
+    let worse = json!({"spec": {"validations": [validations[0], {"expression": "1"}]}});
+    let refused = fixture.try_patch(path, Patch::Merge(worse)).await;
+    let causes = causes(refused.unwrap_err());
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    assert_eq!(causes[0].0, "spec.validations[1].expression");
+    fixture.delete(path).await;
+    let finalizers = json!({"metadata": {"finalizers": null}});
+    fixture.merge_patch(path, finalizers).await;
+    assert_eq!(fixture.stored(key).await, None);
+}
+
 /// Two finalizers that no client may add: one is removed, then the other.
 #[tokio::test]
 async fn stored_invalid_finalizers_can_be_removed_one_by_one() {

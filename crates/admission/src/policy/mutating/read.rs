@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::super::expressions::{MutationType, compile_mutation};
+use super::super::super::expressions::{MutationType, Names, compile_mutation};
 use super::super::VARIABLES;
 use super::super::read::{Compiled, Definition, PolicySpec};
 
@@ -92,7 +92,7 @@ impl Mutation {
         let text = written.unwrap_or_default().expression;
         Self {
             mutation_type,
-            expression: compile_mutation(&text, &VARIABLES, mutation_type),
+            expression: compile_mutation(&text, Names::of(&VARIABLES), mutation_type),
         }
     }
 }

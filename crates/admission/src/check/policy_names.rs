@@ -1,0 +1,81 @@
+//! The names that the expressions of a policy can use.
+
+use serde_json::Value;
+
+use super::super::expressions::{COMPOSED, Names};
+use super::super::policy::VARIABLES;
+use super::policies::items;
+
+/// The names of a policy.
+#[derive(Debug)]
+pub(super) struct PolicyNames<'a> {
+    /// The variables of match conditions: `params` only if the policy has parameters.
+    conditions: Vec<&'a str>,
+    /// The variables of other expressions: also `variables`, if the policy has some.
+    expressions: Vec<&'a str>,
+    /// The variables of messages, which cannot use `authorizer`.
+    messages: Vec<&'a str>,
+    /// The composed variables. One without an expression is not declared.
+    composed: Vec<&'a str>,
+    /// For each variable of the policy, the number of composed variables that are declared before it.
+    declared: Vec<usize>,
+}
+
+impl<'a> PolicyNames<'a> {
+    /// Returns the names of the policy with this spec.
+    pub(super) fn of(spec: &'a Value) -> Self {
+        let all = VARIABLES.into_iter().filter(|name| *name != COMPOSED);
+        let has_params = spec["paramKind"].is_object();
+        let conditions: Vec<&str> = all.filter(|name| *name != "params" || has_params).collect();
+        let has_variables = items(&spec["variables"]).next().is_some();
+        let composed = has_variables.then_some(COMPOSED);
+        let expressions: Vec<&str> = conditions.iter().copied().chain(composed).collect();
+        let mut messages = expressions.clone();
+        messages.retain(|name| *name != "authorizer");
+        let mut names = Self {
+            conditions,
+            expressions,
+            messages,
+            composed: Vec::new(),
+            declared: Vec::new(),
+        };
+        for variable in items(&spec["variables"]) {
+            names.declared.push(names.composed.len());
+            let text = |member: &str| variable[member].as_str().unwrap_or_default();
+            if !text("expression").trim().is_empty() {
+                names.composed.push(text("name"));
+            }
+        }
+        names
+    }
+
+    /// Returns the variables of match conditions.
+    pub(super) fn of_conditions(&self) -> &[&'a str] {
+        &self.conditions
+    }
+
+    /// Returns the names for the variable at this index, which can use the previous ones.
+    pub(super) fn of_variable(&self, index: usize) -> Names<'_> {
+        let declared = self.declared.get(index).copied().unwrap_or_default();
+        Names {
+            variables: &self.expressions,
+            composed: self.composed.get(..declared),
+        }
+    }
+
+    /// Returns the names for expressions other than match conditions, variables and messages.
+    pub(super) fn of_expressions(&self) -> Names<'_> {
+        Names {
+            variables: &self.expressions,
+            composed: Some(&self.composed),
+        }
+    }
+
+    /// Returns the names for messages.
+    pub(super) fn of_messages(&self) -> Names<'_> {
+        Names {
+            variables: &self.messages,
+            composed: Some(&self.composed),
+        }
+    }
+}
