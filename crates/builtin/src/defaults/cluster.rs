@@ -72,7 +72,7 @@ pub(super) fn role_binding(binding: &mut Fields) {
             set(subject, "apiGroup", GROUP);
         }
     }
-    if let Some(role) = existing(binding, "roleRef") {
+    if let Some(role) = child(binding, "roleRef") {
         set(role, "apiGroup", GROUP);
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::authorization::v1::{
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::review_selectors::{field_selector, label_selector};
+use super::review_selectors::{field_selector, label_selector, selector_problems};
 use watchet_api::{Object, StatusCause, UserInfo, WriteOptions};
 use watchet_auth::{Attributes, Authorizer};
 use watchet_registry::{ApiError, Target, metadata};
@@ -30,7 +30,9 @@ pub(super) async fn review(
         "SelfSubjectAccessReview" => {
             let spec: SelfSubjectAccessReviewSpec = spec(target, &body)?;
             let (resource, path) = (spec.resource_attributes, spec.non_resource_attributes);
-            check_metadata(target, &body, problems_of_attributes(&resource, &path))?;
+            let mut problems = problems_of_attributes(&resource, &path);
+            problems.extend(resource.iter().flat_map(selector_problems));
+            check_metadata(target, &body, problems)?;
             decide(authorizer, attributes(user.clone(), resource, path)).await
         }
         "SubjectAccessReview" => decide(authorizer, subject_access_review(target, &body)?).await,
@@ -151,6 +153,7 @@ fn problems_of_subject(spec: &SubjectAccessReviewSpec) -> Vec<StatusCause> {
         let why = "at least one of user or group must be specified";
         problems.push(StatusCause::invalid("spec.user", "", why));
     }
+    problems.extend(objects.iter().flat_map(selector_problems));
     problems
 }
 

@@ -162,6 +162,56 @@ async fn local_review_is_limited_to_its_namespace() {
 }
 
 #[tokio::test]
+async fn selectors_of_a_review_are_validated() {
+    let at = "spec.resourceAttributes";
+    let why = "requirements or rawSelector is required";
+    for (selectors, expected) in [
+        (
+            json!({"fieldSelector": {}}),
+            format!(
+                "{at}.fieldSelector.requirements: Required value: when {at}.fieldSelector is specified, \
+                 {why}"
+            ),
+        ),
+        (
+            json!({"labelSelector": {"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "Exists"}]}}),
+            format!(
+                "{at}.labelSelector.rawSelector: Invalid value: \"a=b\": may not specified at the same \
+                 time as requirements"
+            ),
+        ),
+        (
+            json!({"fieldSelector": {"requirements": [{"key": "", "operator": "Odd"}]}}),
+            format!("{at}.fieldSelector.requirements[0].key: Required value: must be specified"),
+        ),
+        (
+            json!({"labelSelector": {"requirements": [{"key": "a", "operator": "In"}]}}),
+            format!(
+                "{at}.labelSelector.requirements[0].values: Required value: must be specified when \
+                 `operator` is 'In' or 'NotIn'"
+            ),
+        ),
+        (
+            json!({"fieldSelector": {"requirements": [{"key": "a", "operator": "Exists", "values": ["b"]}]}}),
+            format!(
+                "{at}.fieldSelector.requirements[0].values: Forbidden: may not be specified when \
+                 `operator` is 'Exists' or 'DoesNotExist'"
+            ),
+        ),
+    ] {
+        for kind in ["SelfSubjectAccessReview", "SubjectAccessReview"] {
+            let mut spec = json!({"resourceAttributes": selectors});
+            if kind == "SubjectAccessReview" {
+                spec["user"] = json!("jane");
+            }
+            let refused = ask(kind, admin(), None, json!({"spec": spec})).await;
+            let refused = refused.unwrap_err();
+            assert!(refused.contains(&expected), "{refused}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn rules_are_those_of_the_authorizer() {
     let kind = "SelfSubjectRulesReview";
     let spec = json!({"spec": {"namespace": "default"}});

@@ -431,6 +431,14 @@ fn policies() {
             "rules[0].apiGroups: Required value: resource rules must supply at least one api group",
         ],
     );
+    check(
+        "rolebindings",
+        json!({"roleRef": null}),
+        &[
+            "roleRef.kind: Unsupported value: \"\": supported values: \"Role\", \"ClusterRole\"",
+            "roleRef.name: Required value",
+        ],
+    );
     let binding = json!({"roleRef": {"kind": "Role", "name": "r"}});
     check("rolebindings", binding.clone(), &[]);
     check_update(
