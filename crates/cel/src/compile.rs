@@ -151,14 +151,11 @@ impl Pass<'_> {
 
     /// Returns false if the fields of the variable `name` are declared and `field` is not one of them.
     fn has_field(&self, name: &str, field: &str) -> bool {
-        let is_variable = self.environment.variables.contains(&name);
-        let mut declared = self.environment.fields.iter();
-        let declared = declared.find(|(of, _)| is_variable && *of == name);
         let is_local = || {
             let mut locals = self.bound.iter().skip(self.environment.variables.len());
             locals.any(|local| local == name)
         };
-        declared.is_none_or(|(_, fields)| fields.contains(&field) || is_local())
+        !matches!(self.environment.field(name, field), Some(None)) || is_local()
     }
 
     fn call(&mut self, call: &mut CallExpr) {

@@ -8,12 +8,32 @@ use kube_cel::cel::common::ast::{IdedExpr, StructExpr};
 pub struct Environment<'a> {
     /// The names of the variables.
     pub variables: &'a [&'a str],
-    /// The variables whose fields are declared, with the names of these fields. Selecting another field is an error.
-    pub fields: &'a [(&'a str, &'a [&'a str])],
+    /// The variables whose fields are declared, with these fields; the last one of a name counts. Selecting another field
+    /// is an error.
+    pub fields: &'a [(&'a str, &'a [Field])],
     /// Functions besides those of Kubernetes' libraries.
     pub libraries: &'a [&'a dyn Library],
     /// The message types; without them every message literal is an error.
     pub messages: Option<&'a dyn MessageTypes>,
+}
+
+/// A declared field of a variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// The name of the field.
+    pub name: String,
+    /// The name of its CEL type, if it is known.
+    pub output_type: Option<String>,
+}
+
+impl Environment<'_> {
+    /// Returns the declared field of a variable: the outer option is `None` if the fields of the variable are not
+    /// declared, and the inner one if this field is not.
+    pub(crate) fn field(&self, variable: &str, name: &str) -> Option<Option<&Field>> {
+        let (_, fields) = self.fields.iter().find(|(of, _)| *of == variable)?;
+        let declared = self.variables.contains(&variable);
+        declared.then(|| fields.iter().rev().find(|field| field.name == name))
+    }
 }
 
 impl std::fmt::Debug for Environment<'_> {

@@ -57,7 +57,7 @@ pub use kube_cel::cel::objects::{Key, Map, Opaque};
 pub use kube_cel::cel::{Context, ExecutionError, Value};
 
 pub use budget::Budget;
-pub use environment::{Environment, Library, MessageTypes};
+pub use environment::{Environment, Field, Library, MessageTypes};
 pub use error::{CompileError, EvalError};
 pub use escaping::{escape, is_reserved, is_selected_as};
 pub use estimate::{EXPRESSION_COST_MAX, OBJECT_COST_MAX, estimate_cost};

@@ -8,6 +8,8 @@ use kube_cel::cel::common::ast::operators::{
 };
 use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, MapExpr};
 
+use crate::environment::Environment;
+
 /// The name of a type in CEL.
 type Name = Cow<'static, str>;
 
@@ -15,6 +17,12 @@ const DYN: &str = "dyn";
 
 /// Returns the type of `expression`; `None` if its syntax does not determine the type.
 pub fn output_type(expression: &IdedExpr) -> Option<Name> {
+    output_type_in(expression, &Environment::default())
+}
+
+/// Returns the type of `expression`, the fields of which `environment` declares.
+pub(crate) fn output_type_in(expression: &IdedExpr, environment: &Environment<'_>) -> Option<Name> {
+    let output_type = |part: &IdedExpr| output_type_in(part, environment);
     match &expression.expr {
         Expr::Literal(literal) => Some(of_literal(literal).into()),
         Expr::Struct(message) => Some(message.type_name.clone().into()),
@@ -23,13 +31,19 @@ pub fn output_type(expression: &IdedExpr) -> Option<Name> {
             _ => None,
         },
         Expr::Select(select) if select.test => Some("bool".into()),
-        Expr::Select(select) => output_type(&select.operand).filter(|operand| *operand == DYN),
+        Expr::Select(select) => match &select.operand.expr {
+            Expr::Ident(name) if environment.field(name, &select.field).is_some() => {
+                let field = environment.field(name, &select.field)??;
+                field.output_type.clone().map(Name::from)
+            }
+            _ => output_type(&select.operand).filter(|operand| *operand == DYN),
+        },
         Expr::List(list) => {
             let item = common(list.elements.iter().map(output_type))?;
             Some(format!("list({item})").into())
         }
-        Expr::Map(map) => Some(of_map(map)),
-        Expr::Call(call) => of_call(call),
+        Expr::Map(map) => Some(of_map(map, &output_type)),
+        Expr::Call(call) => of_call(call, &output_type),
         Expr::Comprehension(_) | Expr::Unspecified => None,
     }
 }
@@ -54,7 +68,7 @@ fn common(mut types: impl Iterator<Item = Option<Name>>) -> Option<Name> {
         .then_some(first)
 }
 
-fn of_map(map: &MapExpr) -> Name {
+fn of_map(map: &MapExpr, output_type: &dyn Fn(&IdedExpr) -> Option<Name>) -> Name {
     let parts = |key: bool| {
         let each = map.entries.iter().map(|entry| match &entry.expr {
             EntryExpr::MapEntry(entry) if key => output_type(&entry.key),
@@ -66,7 +80,7 @@ fn of_map(map: &MapExpr) -> Name {
     format!("map({}, {})", parts(true), parts(false)).into()
 }
 
-fn of_call(call: &CallExpr) -> Option<Name> {
+fn of_call(call: &CallExpr, output_type: &dyn Fn(&IdedExpr) -> Option<Name>) -> Option<Name> {
     let arguments = call.args.as_slice();
     match (&*call.func_name, arguments) {
         (

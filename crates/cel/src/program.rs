@@ -8,7 +8,7 @@ use kube_cel::cel::common::ast::IdedExpr;
 use crate::compile::{Compiled, compile};
 use crate::environment::Environment;
 use crate::error::CompileError;
-use crate::output::output_type;
+use crate::output::output_type_in;
 use crate::parse::{ParseError, Syntax, parse};
 
 /// An expression that can be evaluated.
@@ -31,7 +31,7 @@ impl Program {
         // safety: the environment is immutable.
         let compiled = catch_unwind(AssertUnwindSafe(|| {
             let parsed = parse(text, &Syntax::default())?;
-            let output_type = output_type(&parsed).map(|name| name.into_owned());
+            let output_type = output_type_in(&parsed, environment).map(|name| name.into_owned());
             Ok((compile(text, parsed, environment)?, output_type))
         }));
         let (compiled, output_type) = compiled.unwrap_or(Err(CompileError::Panicked))?;

@@ -209,11 +209,18 @@ fn cost_is_estimated_from_the_object() {
 
 #[test]
 fn undeclared_field_of_a_variable_is_an_error() {
+    let field = |output_type: Option<&str>| Field {
+        name: "a".to_owned(),
+        output_type: output_type.map(str::to_owned),
+    };
+    let fields = [field(None), field(Some("dyn"))];
     let environment = Environment {
         variables: &["object", "variables"],
-        fields: &[("variables", &["a"])],
+        fields: &[("variables", &fields)],
         ..Environment::default()
     };
+    let program = Program::compile("[variables.a.b]", &environment).unwrap();
+    assert_eq!(program.output_type(), Some("list(dyn)"));
     for text in [
         "variables.a.b == 1 && has(variables.a)",
         "[object].all(variables, variables.b == 1)",

@@ -22,8 +22,8 @@ const PATCHES: [(&str, &str, MutationType); 2] = [
 
 pub(super) fn check(problems: &mut Problems, policy: &Value) {
     let spec = &policy["spec"];
-    let names = PolicyNames::of(spec);
-    check_definition(problems, spec, &names);
+    let mut names = PolicyNames::of(spec);
+    check_definition(problems, spec, &mut names);
     check_operations(problems, "spec.matchConstraints", &spec["matchConstraints"]);
     if items(&spec["mutations"]).next().is_none() {
         let why = "mutations must contain at least one item";
@@ -76,9 +76,11 @@ fn check_mutation(problems: &mut Problems, field: &str, mutation: &Value, names:
                 let text = patch["expression"].as_str().unwrap_or_default().trim();
                 match text {
                     "" => problems.required(&field, ""),
-                    text => problems.compile(&field, text, |text| {
-                        compile_mutation(text, names, mutation_type)
-                    }),
+                    text => {
+                        problems.compile(&field, text, |text| {
+                            compile_mutation(text, names, mutation_type)
+                        });
+                    }
                 }
             }
             (true, false) => {

@@ -17,8 +17,8 @@ const ANNOTATION_BYTES_MAX: usize = 5 << 10;
 
 pub(super) fn check(problems: &mut Problems, policy: &Value) {
     let spec = &policy["spec"];
-    let names = PolicyNames::of(spec);
-    check_definition(problems, spec, &names);
+    let mut names = PolicyNames::of(spec);
+    check_definition(problems, spec, &mut names);
     let has = |list: &str| spec[list].as_array().is_some_and(|list| !list.is_empty());
     if !has("validations") && !has("auditAnnotations") {
         let why = "validations or auditAnnotations must contain at least one item";
@@ -66,9 +66,11 @@ fn check_annotations(
                 let why = format!("must not exceed {ANNOTATION_BYTES_MAX} bytes in length");
                 problems.required(&field, &why);
             }
-            _ => problems.compile(&field, value, |value| {
-                compile_typed(value, names.of_expressions(), &["string", "null_type"])
-            }),
+            _ => {
+                problems.compile(&field, value, |value| {
+                    compile_typed(value, names.of_expressions(), &["string", "null_type"])
+                });
+            }
         }
         if !keys.insert(key) {
             problems.duplicate(&of_key, key);
@@ -77,7 +79,7 @@ fn check_annotations(
 }
 
 /// Checks what validating and mutating policies have in common.
-pub(super) fn check_definition(problems: &mut Problems, spec: &Value, names: &PolicyNames<'_>) {
+pub(super) fn check_definition(problems: &mut Problems, spec: &Value, names: &mut PolicyNames<'_>) {
     problems.one_of(
         "spec.failurePolicy",
         &spec["failurePolicy"],
@@ -129,7 +131,7 @@ fn check_resources(problems: &mut Problems, field: &str, resources: &Value) {
     }
 }
 
-fn check_variables(problems: &mut Problems, variables: &Value, names: &PolicyNames<'_>) {
+fn check_variables(problems: &mut Problems, variables: &Value, names: &mut PolicyNames<'_>) {
     for (index, variable) in items(variables).enumerate() {
         let field = format!("spec.variables[{index}]");
         let name = variable["name"].as_str().unwrap_or_default();
@@ -143,8 +145,15 @@ fn check_variables(problems: &mut Problems, variables: &Value, names: &PolicyNam
             problems.invalid(&field_of_name, name, "must be a valid CEL identifier");
         }
         let field = format!("{field}.expression");
-        let names = names.of_variable(index);
-        problems.expression(&field, &variable["expression"], names, &[]);
+        let text = variable["expression"].as_str().unwrap_or_default();
+        if text.trim().is_empty() {
+            problems.required(&field, "expression is not specified");
+            continue;
+        }
+        let output_type = problems.compile(&field, text, |text| {
+            compile_typed(text, names.of_expressions(), &[])
+        });
+        names.declare(name, output_type);
     }
 }
 

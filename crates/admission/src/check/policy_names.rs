@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::super::expressions::{COMPOSED, Names};
 use super::super::policy::VARIABLES;
 use super::policies::items;
+use watchet_cel::Field;
 
 /// The names of a policy.
 #[derive(Debug)]
@@ -15,14 +16,12 @@ pub(super) struct PolicyNames<'a> {
     expressions: Vec<&'a str>,
     /// The variables of messages, which cannot use `authorizer`.
     messages: Vec<&'a str>,
-    /// The composed variables. One without an expression is not declared.
-    composed: Vec<&'a str>,
-    /// For each variable of the policy, the number of composed variables that are declared before it.
-    declared: Vec<usize>,
+    /// The composed variables that are declared so far.
+    composed: Vec<Field>,
 }
 
 impl<'a> PolicyNames<'a> {
-    /// Returns the names of the policy with this spec.
+    /// Returns the names of the policy with this spec, without its composed variables.
     pub(super) fn of(spec: &'a Value) -> Self {
         let all = VARIABLES.into_iter().filter(|name| *name != COMPOSED);
         let has_params = spec["paramKind"].is_object();
@@ -32,21 +31,20 @@ impl<'a> PolicyNames<'a> {
         let expressions: Vec<&str> = conditions.iter().copied().chain(composed).collect();
         let mut messages = expressions.clone();
         messages.retain(|name| *name != "authorizer");
-        let mut names = Self {
+        Self {
             conditions,
             expressions,
             messages,
             composed: Vec::new(),
-            declared: Vec::new(),
-        };
-        for variable in items(&spec["variables"]) {
-            names.declared.push(names.composed.len());
-            let text = |member: &str| variable[member].as_str().unwrap_or_default();
-            if !text("expression").trim().is_empty() {
-                names.composed.push(text("name"));
-            }
         }
-        names
+    }
+
+    /// Declares a composed variable. The expressions after it can use it.
+    pub(super) fn declare(&mut self, name: &str, output_type: Option<String>) {
+        self.composed.push(Field {
+            name: name.to_owned(),
+            output_type,
+        });
     }
 
     /// Returns the variables of match conditions.
@@ -54,16 +52,7 @@ impl<'a> PolicyNames<'a> {
         &self.conditions
     }
 
-    /// Returns the names for the variable at this index, which can use the previous ones.
-    pub(super) fn of_variable(&self, index: usize) -> Names<'_> {
-        let declared = self.declared.get(index).copied().unwrap_or_default();
-        Names {
-            variables: &self.expressions,
-            composed: self.composed.get(..declared),
-        }
-    }
-
-    /// Returns the names for expressions other than match conditions, variables and messages.
+    /// Returns the names for expressions other than match conditions and messages.
     pub(super) fn of_expressions(&self) -> Names<'_> {
         Names {
             variables: &self.expressions,

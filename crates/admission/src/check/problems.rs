@@ -122,13 +122,14 @@ impl Problems {
         self.compile(field, text, |text| compile_typed(text, names, types));
     }
 
-    /// Checks that `compile` compiles an expression; its error is the message.
+    /// Checks that `compile` compiles an expression; its error is the message. Returns the type of the expression, if its
+    /// syntax determines it; that of one with an error is dynamic.
     pub(super) fn compile(
         &mut self,
         field: &str,
         text: &str,
         compile: impl FnOnce(&str) -> Result<Program, String>,
-    ) {
+    ) -> Option<String> {
         let before = self.expression_bytes;
         self.expression_bytes += text.len().max(EXPRESSION_BYTES_MIN);
         if self.expression_bytes > EXPRESSIONS_BYTES_MAX {
@@ -140,10 +141,14 @@ impl Problems {
                 );
                 self.push(StatusCause::forbidden(field, &why));
             }
-            return;
+            return None;
         }
-        if let Err(why) = compile(text) {
-            self.invalid(field, text, &why);
+        match compile(text) {
+            Ok(program) => program.output_type().map(str::to_owned),
+            Err(why) => {
+                self.invalid(field, text, &why);
+                Some("dyn".to_owned())
+            }
         }
     }
 
@@ -157,9 +162,11 @@ impl Problems {
             let of_expression = format!("{field}[{index}].expression");
             match condition["expression"].as_str().unwrap_or_default().trim() {
                 "" => self.required(&of_expression, ""),
-                text => self.compile(&of_expression, text, |text| {
-                    compile_typed(text, Names::of(variables), &["bool"])
-                }),
+                text => {
+                    self.compile(&of_expression, text, |text| {
+                        compile_typed(text, Names::of(variables), &["bool"])
+                    });
+                }
             }
             let field = format!("{field}[{index}].name");
             let name = condition["name"].as_str().unwrap_or_default();

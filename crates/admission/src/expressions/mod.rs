@@ -8,7 +8,9 @@ use std::sync::LazyLock;
 
 use tokio::time::Instant;
 
-use watchet_cel::{CompileError, Environment, FunctionSet, Library, MessageTypes, Program, Scope};
+use watchet_cel::{
+    CompileError, Environment, Field, FunctionSet, Library, MessageTypes, Program, Scope,
+};
 
 use authorizer::AuthorizerLibrary;
 pub(super) use authorizer::AuthorizerVariable;
@@ -26,8 +28,8 @@ static FUNCTIONS: LazyLock<FunctionSet> = LazyLock::new(|| FunctionSet::new(&LIB
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Names<'a> {
     pub(super) variables: &'a [&'a str],
-    /// The names of the composed variables (`variables.x`); `None` if any name is allowed.
-    pub(super) composed: Option<&'a [&'a str]>,
+    /// The composed variables (`variables.x`); `None` if any name is allowed.
+    pub(super) composed: Option<&'a [Field]>,
 }
 
 impl<'a> Names<'a> {
@@ -75,7 +77,7 @@ fn compile_with(
     names: Names<'_>,
     messages: Option<&dyn MessageTypes>,
 ) -> Result<Program, CompileError> {
-    let fields: Vec<(&str, &[&str])> = names
+    let fields: Vec<(&str, &[Field])> = names
         .composed
         .map(|composed| (COMPOSED, composed))
         .into_iter()

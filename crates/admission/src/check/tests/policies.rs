@@ -115,6 +115,13 @@ fn variables_are_declared_before_they_are_used() {
     let a = json!({"name": "a", "expression": "1"});
     let b = json!({"name": "b", "expression": "variables.a"});
     assert_eq!(problems_of(json!([a, b, a]), "variables.b == 1"), [""; 0]);
+    let dynamic = json!({"name": "a", "expression": "object.spec.a"});
+    assert_eq!(
+        problems_of(json!([dynamic, b]), "variables.b"),
+        [
+            "spec.validations[0].expression: Invalid value: \"variables.b\": must evaluate to bool but got dyn"
+        ]
+    );
     assert_eq!(
         problems_of(json!([b, a]), "variables.c == 1"),
         [

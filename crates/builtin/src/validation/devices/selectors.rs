@@ -1,7 +1,9 @@
 //! Validates the CEL expressions that select devices. Schedulers evaluate them; here they are compiled only.
 
 use super::{ITEMS_MAX, limited};
-use watchet_cel::{Environment, Program, Syntax, parse};
+use std::sync::LazyLock;
+
+use watchet_cel::{Environment, Field, Program, Syntax, parse};
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
 use watchet_registry::fields::{Fields, object, text};
@@ -14,12 +16,18 @@ const COMPILED_BYTES_MAX: usize = 256 << 10;
 const COMPILED_BYTES_MIN: usize = 256;
 
 const DEVICE: &str = "device";
-const DEVICE_FIELDS: &[&str] = &[
-    "allowMultipleAllocations",
-    "attributes",
-    "capacity",
-    "driver",
-];
+static DEVICE_FIELDS: LazyLock<[Field; 4]> = LazyLock::new(|| {
+    let fields = [
+        ("allowMultipleAllocations", Some("bool")),
+        ("attributes", None),
+        ("capacity", None),
+        ("driver", Some("string")),
+    ];
+    fields.map(|(name, output_type)| Field {
+        name: name.to_owned(),
+        output_type: output_type.map(str::to_owned),
+    })
+});
 
 /// The validation of the selectors of an object.
 #[derive(Debug, Default)]
@@ -68,7 +76,7 @@ fn compile(expression: &str) -> Result<(), String> {
     }
     let environment = Environment {
         variables: &[DEVICE],
-        fields: &[(DEVICE, DEVICE_FIELDS)],
+        fields: &[(DEVICE, &*DEVICE_FIELDS)],
         ..Environment::default()
     };
     let program = Program::compile(expression, &environment);

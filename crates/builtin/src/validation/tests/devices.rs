@@ -105,6 +105,10 @@ fn expressions_that_select_devices_are_compiled() {
             "compilation failed: ERROR: undeclared reference to 'devices' (in container '')",
         ),
         (
+            "device.driver",
+            "must evaluate to bool or the unknown type, not string",
+        ),
+        (
             "'x'",
             "must evaluate to bool or the unknown type, not string",
         ),
