@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use kube_cel::cel::common::ast::operators::{
-    ADD, CONDITIONAL, EQUALS, GREATER, GREATER_EQUALS, IN, LESS, LESS_EQUALS, LOGICAL_AND,
+    ADD, CONDITIONAL, EQUALS, GREATER, GREATER_EQUALS, IN, INDEX, LESS, LESS_EQUALS, LOGICAL_AND,
     LOGICAL_NOT, LOGICAL_OR, NOT_EQUALS,
 };
 use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, MapExpr};
@@ -92,7 +92,11 @@ fn of_call(call: &CallExpr, output_type: &dyn Fn(&IdedExpr) -> Option<Name>) -> 
         ("int" | "size", [_]) if call.target.is_none() => Some("int".into()),
         ("size", []) => Some("int".into()),
         ("startsWith" | "endsWith" | "contains" | "matches", [_]) => Some("bool".into()),
-        (CONDITIONAL, [_, either, or]) => common([either, or].map(output_type).into_iter()),
+        (CONDITIONAL, [_, either, or]) => match [either, or].map(output_type) {
+            types if types.iter().flatten().any(|name| name == DYN) => Some(DYN.into()),
+            types => common(types.into_iter()),
+        },
+        (INDEX, [container, _]) => output_type(container).filter(|name| name == DYN),
         (ADD, [left, right]) => common([left, right].map(output_type).into_iter()),
         _ => None,
     }

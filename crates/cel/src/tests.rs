@@ -242,6 +242,8 @@ fn output_types_of_functions_are_inferred() {
         ("object.a.size()", Some("int")),
         ("object.a.startsWith('a')", Some("bool")),
         ("object.a", Some("dyn")),
+        ("object.a[0].b", Some("dyn")),
+        ("object.a ? object.b : true", Some("dyn")),
         ("variables.a", None),
     ] {
         assert_eq!(compile(text).unwrap().output_type(), expected, "{text}");

@@ -3,7 +3,7 @@
 use super::{ITEMS_MAX, limited};
 use std::sync::LazyLock;
 
-use watchet_cel::{Environment, Field, Program, Syntax, parse};
+use watchet_cel::{CompileError, Environment, Field, Program};
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
 use watchet_registry::fields::{Fields, object, text};
@@ -28,6 +28,20 @@ static DEVICE_FIELDS: LazyLock<[Field; 4]> = LazyLock::new(|| {
         output_type: output_type.map(str::to_owned),
     })
 });
+
+/// The functions and macros that the compiler does not know: those of types, `cel.bind`, and macros with two variables.
+/// An expression that uses them is only parsed.
+const UNSUPPORTED: [&str; 9] = [
+    "all",
+    "bind",
+    "dyn",
+    "exists",
+    "existsOne",
+    "transformList",
+    "transformMap",
+    "transformMapEntry",
+    "type",
+];
 
 /// The validation of the selectors of an object.
 #[derive(Debug, Default)]
@@ -67,24 +81,26 @@ impl Selectors {
 /// Returns what is wrong with an expression, in upstream's words. Types are not checked, except that of the result if the
 /// syntax determines it.
 fn compile(expression: &str) -> Result<(), String> {
-    // The compiler does not know the variables that this macro declares.
-    if expression.contains("cel.bind") {
-        let parsed = parse(expression, &Syntax::default());
-        return parsed
-            .map(|_| ())
-            .map_err(|error| format!("compilation failed: {error}"));
-    }
     let environment = Environment {
         variables: &[DEVICE],
         fields: &[(DEVICE, &*DEVICE_FIELDS)],
         ..Environment::default()
     };
-    let program = Program::compile(expression, &environment);
-    let program = program.map_err(|error| format!("compilation failed: {error}"))?;
+    let program = match Program::compile(expression, &environment) {
+        Ok(program) => program,
+        Err(CompileError::Check(problems)) if has_unsupported(&problems) => return Ok(()),
+        Err(error) => return Err(format!("compilation failed: {error}")),
+    };
     match program.output_type() {
         None | Some("bool" | "dyn") => Ok(()),
         Some(other) => Err(format!(
             "must evaluate to bool or the unknown type, not {other}"
         )),
     }
+}
+
+/// Returns true if one of the problems of an expression is a function that cel-go has and the compiler has not.
+fn has_unsupported(problems: &str) -> bool {
+    let mut all = UNSUPPORTED.iter();
+    all.any(|name| problems.contains(&format!("undeclared reference to '{name}'")))
 }
