@@ -108,7 +108,7 @@ async fn failed_validation_returns_its_message(cluster: &Cluster<'_>) {
 async fn warn_and_audit_do_not_reject(cluster: &Cluster<'_>) {
     let validations = json!({
         "validations": [{"expression": "object.data.a != 'bad'", "message": "a is bad"}],
-        "auditAnnotations": [{"key": "a", "valueExpression": "object.data.a"}],
+        "auditAnnotations": [{"key": "a", "valueExpression": "string(object.data.a)"}],
     });
     let warns = binding("b", "p", json!({"validationActions": ["Warn", "Audit"]}));
     bind(cluster, &policy("p", validations), &[warns]).await;
@@ -439,7 +439,7 @@ async fn expressions_are_type_checked(cluster: &Cluster<'_>) {
         ]},
         "validations": [
             {"expression": "object.metadata.name != ''"},
-            {"expression": "object.spec.size > 1", "messageExpression": "object.metadata.nam"},
+            {"expression": "object.spec.size > 1", "messageExpression": "string(object.metadata.nam)"},
         ],
     });
     let policies = format!("{REGISTRATION}/validatingadmissionpolicies");
