@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::super::expressions::{MutationType, Names, compile_mutation};
-use super::policies::{check_bound, check_definition, items};
+use super::policies::{check_bound, check_definition};
 use super::policy_names::PolicyNames;
-use super::problems::{Problems, strings};
+use super::problems::{Problems, items, strings};
 
 /// The operations that can be mutated: a deletion has no object.
 const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];

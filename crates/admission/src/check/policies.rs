@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::expressions::compile_typed;
 use super::policy_names::PolicyNames;
-use super::problems::{Problems, strings};
+use super::problems::{Problems, items, strings};
 use watchet_api::names::qualified_name_problems;
 
 /// The maximum number of audit annotations, as upstream.
@@ -109,10 +109,6 @@ pub(super) fn check_definition(problems: &mut Problems, spec: &Value, names: &mu
         names.of_conditions(),
     );
     check_variables(problems, &spec["variables"], names);
-}
-
-pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 fn check_resources(problems: &mut Problems, field: &str, resources: &Value) {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::expressions::{COMPOSED, Names};
 use super::super::policy::VARIABLES;
-use super::policies::items;
+use super::problems::items;
 use watchet_cel::Field;
 
 /// The names of a policy.

@@ -258,3 +258,8 @@ pub(super) fn strings(list: &Value) -> impl Iterator<Item = &str> {
     let items = list.as_array().map_or(&[][..], Vec::as_slice);
     items.iter().filter_map(Value::as_str)
 }
+
+/// Returns the items of a JSON list.
+pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}

@@ -2,17 +2,18 @@
 //! `pkg/apis/resource/validation`, with the feature gates of a stock kube-apiserver.
 
 mod claims;
+mod classes;
 mod selectors;
 mod slices;
 
 pub(super) use claims::{claim, claim_template};
+pub(super) use classes::class;
 pub(super) use slices::slice;
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-use self::selectors::Selectors;
 use super::members::objects;
 use super::text as rules;
 use watchet_registry::Causes;
@@ -26,18 +27,6 @@ const DRIVER_NAME_BYTES_MAX: usize = 63;
 const IDENTIFIER_BYTES_MAX: usize = 32;
 /// The maximum size of the parameters of a driver, as JSON.
 const PARAMETERS_BYTES_MAX: usize = 10 << 10;
-
-pub(super) fn class(class: &Fields, causes: &mut Causes) {
-    let Some(spec) = object(class, "spec") else {
-        return;
-    };
-    let at = Path::Top("spec");
-    Selectors::default().validate(spec, &at, causes);
-    let at = at.member("config");
-    for (index, config) in limited(spec, "config", ITEMS_MAX, &at, causes) {
-        configuration(config, &at.item(index), causes);
-    }
-}
 
 /// Validates the parameters of a driver, which are not interpreted.
 fn configuration(config: &Fields, at: &Path<'_>, causes: &mut Causes) {
