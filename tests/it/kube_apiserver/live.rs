@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::client::JsonClient;
 use super::recorded::Recorded;
-use super::{Manifest, differences, manifests, without_nulls, without_zeros};
+use super::{Manifest, differences, manifests, verdicts, without_nulls, without_zeros};
 use crate::harness::{PATIENCE, Server};
 
 /// The media types of storage.
@@ -366,11 +366,22 @@ fn ip_path(address: &str) -> String {
     format!("/apis/networking.k8s.io/v1/ipaddresses/{address}")
 }
 
+/// Writes `verdicts.txt` again.
+#[tokio::test]
+#[ignore = "needs a kube-apiserver: scripts/test-kube-apiserver --record"]
+async fn record_verdicts() {
+    let Some(directory) = std::env::var_os("WATCHET_TEST_RECORD") else {
+        return;
+    };
+    let recorded = verdicts::recorded(&kube_apiserver().await).await;
+    std::fs::write(PathBuf::from(directory).join("verdicts.txt"), recorded).unwrap();
+}
+
 /// Writes `stored.txt`, from the objects as the kube-apiserver has stored them.
 #[tokio::test]
 #[ignore = "needs a kube-apiserver: scripts/test-kube-apiserver --record"]
-async fn record() {
-    let Some(file) = std::env::var_os("WATCHET_TEST_RECORD") else {
+async fn record_stored() {
+    let Some(directory) = std::env::var_os("WATCHET_TEST_RECORD") else {
         return;
     };
     let theirs = kube_apiserver().await;
@@ -398,7 +409,7 @@ async fn record() {
         };
         text += &recorded.line();
     }
-    std::fs::write(file, text).unwrap();
+    std::fs::write(PathBuf::from(directory).join("stored.txt"), text).unwrap();
 }
 
 /// Returns the key in etcd of the object with this path.

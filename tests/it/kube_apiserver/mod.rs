@@ -1,9 +1,10 @@
-//! Tests beside a kube-apiserver: objects that it has stored in protobuf, recorded in `stored.txt`, and a kube-apiserver
-//! that runs on the same etcd.
+//! Tests beside a kube-apiserver: objects that it has stored in protobuf, recorded in `stored.txt`, its verdicts on invalid
+//! objects, recorded in `verdicts.txt`, and a kube-apiserver that runs on the same etcd.
 
 mod client;
 mod live;
 mod recorded;
+mod verdicts;
 
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -102,21 +102,21 @@ fn bad_time(text: &str, zone: &str, fraction: &str) -> Option<Option<String>> {
     ];
     let mut rest = text;
     let mut element = layout.into_iter().chain([fraction, zone]);
-    let misfit = element.find(|element| match rest_after(element, rest) {
+    let wrong = element.find(|element| match rest_after(element, rest) {
         Some(after) => {
             rest = after;
             false
         }
         None => true,
     });
-    let problem = match misfit {
+    let problem = match wrong {
         Some(element) => format!("cannot parse {rest:?} as {element:?}"),
         None if !rest.is_empty() => format!("extra text: {rest:?}"),
         None if text.parse::<jiff::Timestamp>().is_err() => "value out of range".to_owned(),
         None => return None,
     };
     let layout: String = layout.into_iter().chain([fraction, zone]).collect();
-    Some(Some(match misfit {
+    Some(Some(match wrong {
         Some(_) => format!("parsing time {text:?} as {layout:?}: {problem}"),
         None => format!("parsing time {text:?}: {problem}"),
     }))

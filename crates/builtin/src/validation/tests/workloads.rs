@@ -51,3 +51,16 @@ fn percentages_that_do_not_fit_64_bits_are_too_great() {
         ],
     );
 }
+
+#[test]
+fn a_claim_of_a_stateful_set_is_a_volume_of_its_pods() {
+    let claim = json!({"metadata": {"name": "data"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+    }});
+    let mut container = container();
+    container["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    let spec = json!({
+        "volumeClaimTemplates": [claim], "template": {"spec": {"containers": [container]}},
+    });
+    check("statefulsets", workload(spec), &[]);
+}
