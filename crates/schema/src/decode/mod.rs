@@ -2,6 +2,7 @@
 //! duplicate members, and reports values of the wrong type with the message of Go's decoder. The
 //! caller decides how to handle the errors.
 
+mod go_time;
 mod memory_budget;
 mod path;
 mod restore;

@@ -148,51 +148,21 @@ fn type_errors_equal_go_messages() {
     );
 }
 
-/// Times without a part, and those of leases and events with another number of digits, were accepted.
 #[test]
-fn errors_of_times_equal_go_messages() {
-    let error = |kind: &KindType, body: &Value| kind.conform(body).type_error;
-    let created = |time: &str| {
-        let body = json!({"metadata": {"creationTimestamp": time}});
-        error(&builtin("v1", "Pod"), &body)
+fn micro_times_have_six_digits() {
+    let error = |time: &str| {
+        let lease = json!({"spec": {"renewTime": time}});
+        let kind = builtin("coordination.k8s.io/v1", "Lease");
+        kind.conform(&lease).type_error
     };
-    let renewed = |time: &str| {
-        let body = json!({"spec": {"renewTime": time}});
-        error(&builtin("coordination.k8s.io/v1", "Lease"), &body)
-    };
-    for good in [
-        "2026-01-02T03:04:05Z",
-        "2026-01-02T03:04:05.1Z",
-        "2026-01-02T03:04:05+01:30",
-    ] {
-        assert_eq!(created(good), None, "{good}");
-    }
-    assert_eq!(renewed("2026-01-02T03:04:05.123456Z"), None);
-    let seconds = "2006-01-02T15:04:05Z07:00";
-    for (time, rest, element) in [
-        ("today", "today", "2006"),
-        ("2026-01-02 03:04:05Z", " 03:04:05Z", "T"),
-        ("2026-01-02T03:04Z", "Z", ":"),
-        ("2026-01-02T03:04:05", "", "Z07:00"),
-        ("2026-01-02T03:04:05z", "z", "Z07:00"),
-    ] {
-        let message =
-            format!("parsing time {time:?} as {seconds:?}: cannot parse {rest:?} as {element:?}");
-        assert_eq!(created(time), Some(message));
-    }
-    let extra = r#"parsing time "2026-01-02T03:04:05Z[UTC]": extra text: "[UTC]""#;
-    assert_eq!(created("2026-01-02T03:04:05Z[UTC]").as_deref(), Some(extra));
-    assert!(created("2026-02-30T03:04:05Z").is_some());
-    let micro = "2006-01-02T15:04:05.000000Z07:00";
-    for (time, rest, element) in [
-        ("2026-01-02T03:04:05Z", "Z", ".000000"),
-        ("2026-01-02T03:04:05.1Z", ".1Z", ".000000"),
-        ("2026-01-02T03:04:05.1234567Z", "7Z", "Z07:00"),
-    ] {
-        let message =
-            format!("parsing time {time:?} as {micro:?}: cannot parse {rest:?} as {element:?}");
-        assert_eq!(renewed(time), Some(message));
-    }
+    assert_eq!(error("2026-01-02T03:04:05.123456Z"), None);
+    assert_eq!(
+        error("2026-01-02T03:04:05.123Z").as_deref(),
+        Some(
+            "parsing time \"2026-01-02T03:04:05.123Z\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \".123Z\" as \
+             \".000000\""
+        )
+    );
 }
 
 /// The expected value is what kube-apiserver 1.36 stores. A null of a map of strings was stored as null.
@@ -215,8 +185,7 @@ fn a_null_in_a_map_or_list_of_scalars_is_its_zero_value() {
     assert_eq!(decoded.value, json!({"spec": {"hard": {"pods": "0"}}}));
 }
 
-/// An update that repeats the object changed it when a null remained: the defaults are set only in objects, and the first update
-/// read an object, because it merges list items by their keys.
+/// Defaults apply to objects only. If a null remained, an update with the same object would change it.
 #[test]
 fn a_null_in_a_list_of_objects_is_an_object_without_members() {
     let kind = builtin("v1", "Service");

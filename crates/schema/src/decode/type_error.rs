@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use super::go_time;
 use crate::quantity::{QUANTITY_FORM, Quantity};
 use crate::types::{Scalar, Shape, TypeRef};
 
@@ -73,8 +74,8 @@ pub(super) fn problem(scalar: Scalar, value: &Value) -> Option<Option<String>> {
                 _ => format!("illegal base64 data at input byte {}", text.len() / 4 * 4),
             }))
         }
-        (Scalar::Time, Value::String(text)) => bad_time(text, "Z07:00", ""),
-        (Scalar::MicroTime, Value::String(text)) => bad_time(text, "Z07:00", ".000000"),
+        (Scalar::Time, Value::String(text)) => go_time::parse(text, "").err().map(Some),
+        (Scalar::MicroTime, Value::String(text)) => go_time::parse(text, ".000000").err().map(Some),
         (Scalar::Time | Scalar::MicroTime, value) => Some(Some(not_a(value, "string"))),
         (Scalar::Quantity, Value::Number(_)) => None,
         (Scalar::Quantity, Value::String(text)) => bad_quantity(text),
@@ -94,61 +95,7 @@ fn not_a(value: &Value, expected: &str) -> String {
     format!("json: cannot unmarshal {description} into Go value of type {expected}")
 }
 
-/// Checks a time of RFC 3339, whose `fraction` of a second has exactly as many digits, or any number if it is empty. Returns the
-/// error of Go's parser, which names the first element of the layout that does not fit.
-fn bad_time(text: &str, zone: &str, fraction: &str) -> Option<Option<String>> {
-    let layout = [
-        "2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05",
-    ];
-    let mut rest = text;
-    let mut element = layout.into_iter().chain([fraction, zone]);
-    let wrong = element.find(|element| match rest_after(element, rest) {
-        Some(after) => {
-            rest = after;
-            false
-        }
-        None => true,
-    });
-    let problem = match wrong {
-        Some(element) => format!("cannot parse {rest:?} as {element:?}"),
-        None if !rest.is_empty() => format!("extra text: {rest:?}"),
-        None if text.parse::<jiff::Timestamp>().is_err() => "value out of range".to_owned(),
-        None => return None,
-    };
-    let layout: String = layout.into_iter().chain([fraction, zone]).collect();
-    Some(Some(match wrong {
-        Some(_) => format!("parsing time {text:?} as {layout:?}: {problem}"),
-        None => format!("parsing time {text:?}: {problem}"),
-    }))
-}
-
-/// Returns what follows an element of a layout of Go in `text`, if `text` starts with it.
-fn rest_after<'a>(element: &str, text: &'a str) -> Option<&'a str> {
-    let digits = |text: &'a str, count: usize| {
-        let (number, rest) = text.split_at_checked(count)?;
-        number
-            .bytes()
-            .all(|byte| byte.is_ascii_digit())
-            .then_some(rest)
-    };
-    match element {
-        "" => Some(match text.strip_prefix('.') {
-            Some(fraction) => fraction.trim_start_matches(|c: char| c.is_ascii_digit()),
-            None => text,
-        }),
-        "Z07:00" => text.strip_prefix('Z').or_else(|| {
-            let hours = digits(text.strip_prefix(['+', '-'])?, 2)?;
-            digits(hours.strip_prefix(':')?, 2)
-        }),
-        "-" | "T" | ":" => text.strip_prefix(element),
-        element => match element.strip_prefix('.') {
-            Some(fraction) => digits(text.strip_prefix('.')?, fraction.len()),
-            None => digits(text, element.len()),
-        },
-    }
-}
-
 fn bad_quantity(text: &str) -> Option<Option<String>> {
-    let bad = Quantity::parse_json(text).err()?;
+    let bad = Quantity::parse_string(text).err()?;
     Some(Some(bad.to_string()))
 }

@@ -147,14 +147,14 @@ impl Quantity {
     ///
     /// # Errors
     /// The errors of [`parse`](Self::parse).
-    pub(crate) fn parse_json(text: &str) -> Result<Self, QuantityError> {
+    pub(crate) fn parse_string(text: &str) -> Result<Self, QuantityError> {
         Self::parse(text.trim_matches(|c: char| c.is_whitespace() && !c.is_ascii_control()))
     }
 
     /// Parses a quantity from a JSON string or number.
     pub fn read(value: &Value) -> Option<Self> {
         match value {
-            Value::String(text) => Self::parse_json(text).ok(),
+            Value::String(text) => Self::parse_string(text).ok(),
             Value::Number(number) => Self::parse(&number.to_string()).ok(),
             _ => None,
         }
