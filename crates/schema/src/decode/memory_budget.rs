@@ -201,6 +201,8 @@ pub fn memory_of_json(text: &[u8]) -> usize {
         bytes = rest;
         match byte {
             b'{' => counts.maps += 1,
+            // A null in a list of objects is decoded as an object without members. Outside of strings only `null` has an `n`.
+            b'n' => counts.maps += 1,
             b':' => counts.members += 1,
             b'[' => counts.lists += 1,
             b',' => counts.items += 1,
