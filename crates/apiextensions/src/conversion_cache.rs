@@ -5,8 +5,8 @@
 //!
 //! 1. At most one call per key is in progress.
 //! 2. The converted objects of all definitions together take [`BYTES_MAX`], which the last object may exceed; conversions in
-//!    progress are bounded by the requests that wait for them. The oldest conversions are removed first: they reach their
-//!    maximum age first, and a use that changed the order would cost a list more than everything else that it does here.
+//!    progress are bounded by the requests that wait for them. The oldest conversions are removed first. They reach their maximum
+//!    age first, and to maintain an order of use would cost a list more than the look-ups.
 //! 3. A failure is returned to all requests that wait for it, and not stored.
 //! 4. A converted object is not used longer than [`AGE_MAX`] after its conversion. The implementation of a webhook may
 //!    change while its definition does not. (Upstream calls the webhook for each read from storage, and never again for objects in its
@@ -70,6 +70,11 @@ pub(super) struct StartedConversion {
 }
 
 impl PendingConversion {
+    /// Returns true if nothing will be published: the server stops, or the task of the conversion panicked.
+    fn is_dropped(&self) -> bool {
+        self.0.has_changed().is_err()
+    }
+
     /// Waits for the result.
     ///
     /// # Errors
@@ -97,17 +102,17 @@ pub(super) struct DefinitionCache {
 
 #[derive(Debug, Default)]
 struct Entries {
-    all: HashMap<DefinitionKey, Entry>,
+    all: HashMap<CacheKey, Entry>,
     /// The keys of the converted objects by their ordinals: the first was converted before all others.
-    by_age: BTreeMap<u64, DefinitionKey>,
+    by_age: BTreeMap<u64, CacheKey>,
     /// The number of conversions that were stored.
     stored: u64,
     bytes: usize,
     definitions: u64,
 }
 
-/// A key with the ID of its definition's state.
-type DefinitionKey = (u64, ConversionKey);
+/// A key with the ID of its definition's state, [`DefinitionCache::id`].
+type CacheKey = (u64, ConversionKey);
 
 #[derive(Debug)]
 enum Entry {
@@ -176,8 +181,12 @@ impl Drop for DefinitionCache {
 
 impl Entries {
     /// Returns the conversion of a key if it is done or in progress.
-    fn find(&mut self, key: &DefinitionKey) -> Option<Conversion> {
+    fn find(&mut self, key: &CacheKey) -> Option<Conversion> {
         match self.all.get(key)? {
+            Entry::InProgress(pending) if pending.is_dropped() => {
+                self.remove(key);
+                None
+            }
             Entry::InProgress(pending) => Some(Conversion::Pending(pending.clone())),
             Entry::Done(converted) if converted.since.elapsed() < AGE_MAX => {
                 Some(Conversion::Done(converted.object.clone()))
@@ -190,7 +199,7 @@ impl Entries {
     }
 
     /// Stores a converted object, and removes the oldest ones beyond the limit.
-    fn insert(&mut self, key: DefinitionKey, object: Arc<Object>) {
+    fn insert(&mut self, key: CacheKey, object: Arc<Object>) {
         if let Some(entry) = self.all.get_mut(&key) {
             self.stored += 1;
             let bytes = object.memory() + ENTRY_BYTES;
@@ -211,7 +220,7 @@ impl Entries {
         }
     }
 
-    fn remove(&mut self, key: &DefinitionKey) {
+    fn remove(&mut self, key: &CacheKey) {
         if let Some(Entry::Done(converted)) = self.all.remove(key) {
             self.by_age.remove(&converted.ordinal);
             self.bytes -= converted.bytes;
@@ -296,6 +305,8 @@ mod tests {
             pending.object().await.is_err(),
             "the conversion was dropped"
         );
+        // A conversion that was dropped is started again.
+        started(converted.get_or_start(key("a", 1)));
     }
 
     #[tokio::test(start_paused = true)]
