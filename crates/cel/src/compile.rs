@@ -23,7 +23,7 @@ use crate::positions::undefined_field_error;
 const PROBLEMS_MAX: usize = 10;
 
 /// The variable whose fields are the composed variables.
-const VARIABLES: &str = "variables";
+pub const COMPOSED_VARIABLES: &str = "variables";
 
 /// The result of [`compile`].
 pub(crate) struct Compiled {
@@ -139,11 +139,11 @@ impl Pass<'_> {
 
     fn select(&mut self, select: &mut SelectExpr) {
         if let Expr::Ident(name) = &select.operand.expr {
-            if name == VARIABLES {
+            if name == COMPOSED_VARIABLES {
                 self.composed_variables.insert(select.field.clone());
             }
             if !self.has_field(name, &select.field) {
-                self.problem(undefined_field_error(self.text, &select.field));
+                self.problem(undefined_field_error(self.text, Some(name), &select.field));
             }
         }
         self.walk(&mut select.operand);
@@ -155,7 +155,9 @@ impl Pass<'_> {
             let mut locals = self.bound.iter().skip(self.environment.variables.len());
             locals.any(|local| local == name)
         };
-        !matches!(self.environment.field(name, field), Some(None)) || is_local()
+        let fields = self.environment.declared_fields(name);
+        fields.is_none_or(|fields| fields.iter().any(|declared| declared.name == field))
+            || is_local()
     }
 
     fn call(&mut self, call: &mut CallExpr) {

@@ -8,8 +8,8 @@ use kube_cel::cel::common::ast::{IdedExpr, StructExpr};
 pub struct Environment<'a> {
     /// The names of the variables.
     pub variables: &'a [&'a str],
-    /// The variables whose fields are declared, with these fields; the last one of a name counts. Selecting another field
-    /// is an error.
+    /// The variables whose fields are declared. If a field is declared twice, the last declaration applies. Selecting an undeclared
+    /// field is an error.
     pub fields: &'a [(&'a str, &'a [Field])],
     /// Functions besides those of Kubernetes' libraries.
     pub libraries: &'a [&'a dyn Library],
@@ -27,12 +27,10 @@ pub struct Field {
 }
 
 impl Environment<'_> {
-    /// Returns the declared field of a variable: the outer option is `None` if the fields of the variable are not
-    /// declared, and the inner one if this field is not.
-    pub(crate) fn field(&self, variable: &str, name: &str) -> Option<Option<&Field>> {
+    /// Returns the fields of a variable; `None` if they are not declared.
+    pub(crate) fn declared_fields(&self, variable: &str) -> Option<&[Field]> {
         let (_, fields) = self.fields.iter().find(|(of, _)| *of == variable)?;
-        let declared = self.variables.contains(&variable);
-        declared.then(|| fields.iter().rev().find(|field| field.name == name))
+        self.variables.contains(&variable).then_some(fields)
     }
 }
 

@@ -57,6 +57,7 @@ pub use kube_cel::cel::objects::{Key, Map, Opaque};
 pub use kube_cel::cel::{Context, ExecutionError, Value};
 
 pub use budget::Budget;
+pub use compile::COMPOSED_VARIABLES;
 pub use environment::{Environment, Field, Library, MessageTypes};
 pub use error::{CompileError, EvalError};
 pub use escaping::{escape, is_reserved, is_selected_as};

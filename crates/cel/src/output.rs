@@ -20,7 +20,7 @@ pub fn output_type(expression: &IdedExpr) -> Option<Name> {
     output_type_in(expression, &Environment::default())
 }
 
-/// Returns the type of `expression`, the fields of which `environment` declares.
+/// Returns the type of `expression`; `environment` declares fields and their types.
 pub(crate) fn output_type_in(expression: &IdedExpr, environment: &Environment<'_>) -> Option<Name> {
     let output_type = |part: &IdedExpr| output_type_in(part, environment);
     match &expression.expr {
@@ -31,13 +31,19 @@ pub(crate) fn output_type_in(expression: &IdedExpr, environment: &Environment<'_
             _ => None,
         },
         Expr::Select(select) if select.test => Some("bool".into()),
-        Expr::Select(select) => match &select.operand.expr {
-            Expr::Ident(name) if environment.field(name, &select.field).is_some() => {
-                let field = environment.field(name, &select.field)??;
-                field.output_type.clone().map(Name::from)
+        Expr::Select(select) => {
+            let fields = match &select.operand.expr {
+                Expr::Ident(name) => environment.declared_fields(name),
+                _ => None,
+            };
+            match fields {
+                Some(fields) => {
+                    let field = fields.iter().rfind(|field| field.name == select.field)?;
+                    field.output_type.clone().map(Name::from)
+                }
+                None => output_type(&select.operand).filter(|operand| *operand == DYN),
             }
-            _ => output_type(&select.operand).filter(|operand| *operand == DYN),
-        },
+        }
         Expr::List(list) => {
             let item = common(list.elements.iter().map(output_type))?;
             Some(format!("list({item})").into())

@@ -1,16 +1,18 @@
-//! The errors that contain the position of a name in the text of an expression.
+//! Formats errors of cel-go that contain a position in the expression.
 
-/// Returns cel-go's error for the selection of a field that its operand does not have, with the position and the line of
-/// the first selection of a field of this name.
-pub fn undefined_field_error(text: &str, field: &str) -> String {
-    let selected = format!(".{field}");
+/// Returns cel-go's error for the selection of a field that its operand does not have. `operand` is its name, if it is a variable.
+/// If the text has several such selections, the position is that of the first.
+pub fn undefined_field_error(text: &str, operand: Option<&str>, field: &str) -> String {
+    let selected = format!("{}.{field}", operand.unwrap_or_default());
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_whole = |at: &usize| {
-        let rest = &text[at + selected.len()..];
-        !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        let (before, rest) = (&text[..*at], &text[at + selected.len()..]);
+        let starts = operand.is_none() || !before.ends_with(|c: char| is_name(c) || c == '.');
+        starts && !rest.starts_with(is_name) && !is_in_text(before)
     };
     let mut places = text.match_indices(&selected).map(|(at, _)| at);
     let at = places.find(is_whole).unwrap_or(0);
-    let before = &text[..at];
+    let before = &text[..at + operand.map_or(0, str::len)];
     let (line, column) = match before.rsplit_once('\n') {
         Some((lines, last)) => (lines.matches('\n').count() + 2, last.chars().count()),
         None => (1, before.chars().count()),
@@ -21,4 +23,19 @@ pub fn undefined_field_error(text: &str, field: &str) -> String {
         column + 1,
         ".".repeat(column)
     )
+}
+
+/// Returns true if a string literal is open at the end of this part of an expression.
+fn is_in_text(before: &str) -> bool {
+    let mut quote = None;
+    let mut characters = before.chars();
+    while let Some(c) = characters.next() {
+        match quote {
+            None if matches!(c, '\'' | '"') => quote = Some(c),
+            Some(_) if c == '\\' => drop(characters.next()),
+            Some(open) if c == open => quote = None,
+            _ => {}
+        }
+    }
+    quote.is_some()
 }

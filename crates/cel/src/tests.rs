@@ -227,11 +227,23 @@ fn undeclared_field_of_a_variable_is_an_error() {
     ] {
         assert!(Program::compile(text, &environment).is_ok(), "{text}");
     }
-    let error = Program::compile("variables.a == 1 &&\n variables.ab == 2", &environment);
+    let error = |text: &str| {
+        let compiled = Program::compile(text, &environment);
+        compiled.unwrap_err().to_string()
+    };
     assert_eq!(
-        error.unwrap_err().to_string(),
+        error("variables.a == 1 &&\n variables.ab == 2"),
         "ERROR: <input>:2:11: undefined field 'ab'\n |  variables.ab == 2\n | ..........^"
     );
+    // Neither a field of another variable nor a text is the position.
+    for text in [
+        "object.b == 1 && variables.b == 1",
+        "'variables.b' == '' || variables.b == 1",
+    ] {
+        let column = text.rfind(".b").unwrap() + 1;
+        let start = format!("ERROR: <input>:1:{column}: undefined field 'b'");
+        assert!(error(text).starts_with(&start), "{}", error(text));
+    }
 }
 
 #[test]

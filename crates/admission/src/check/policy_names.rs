@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::expressions::{COMPOSED, Names};
+use super::super::expressions::Names;
 use super::super::policy::VARIABLES;
 use super::problems::items;
-use watchet_cel::Field;
+use watchet_cel::{COMPOSED_VARIABLES, Field};
 
 /// The names of a policy.
 #[derive(Debug)]
@@ -23,11 +23,13 @@ pub(super) struct PolicyNames<'a> {
 impl<'a> PolicyNames<'a> {
     /// Returns the names of the policy with this spec, without its composed variables.
     pub(super) fn of(spec: &'a Value) -> Self {
-        let all = VARIABLES.into_iter().filter(|name| *name != COMPOSED);
+        let all = VARIABLES
+            .into_iter()
+            .filter(|name| *name != COMPOSED_VARIABLES);
         let has_params = spec["paramKind"].is_object();
         let conditions: Vec<&str> = all.filter(|name| *name != "params" || has_params).collect();
         let has_variables = items(&spec["variables"]).next().is_some();
-        let composed = has_variables.then_some(COMPOSED);
+        let composed = has_variables.then_some(COMPOSED_VARIABLES);
         let expressions: Vec<&str> = conditions.iter().copied().chain(composed).collect();
         let mut messages = expressions.clone();
         messages.retain(|name| *name != "authorizer");

@@ -213,7 +213,7 @@ impl<'a> Check<'a> {
         if !self.problems.is_empty() {
             self.problems.push('\n');
         }
-        let problem = undefined_field_error(self.text, field);
+        let problem = undefined_field_error(self.text, None, field);
         self.problems.push_str(&problem);
     }
 

@@ -9,16 +9,14 @@ use std::sync::LazyLock;
 use tokio::time::Instant;
 
 use watchet_cel::{
-    CompileError, Environment, Field, FunctionSet, Library, MessageTypes, Program, Scope,
+    COMPOSED_VARIABLES, CompileError, Environment, Field, FunctionSet, Library, MessageTypes,
+    Program, Scope,
 };
 
 use authorizer::AuthorizerLibrary;
 pub(super) use authorizer::AuthorizerVariable;
 use messages::MutationTypes;
 pub(super) use messages::{MutationType, configuration, operations};
-
-/// The variable whose fields are the composed variables.
-pub(super) const COMPOSED: &str = "variables";
 
 const LIBRARIES: [&dyn Library; 1] = [&AuthorizerLibrary];
 
@@ -79,7 +77,7 @@ fn compile_with(
 ) -> Result<Program, CompileError> {
     let fields: Vec<(&str, &[Field])> = names
         .composed
-        .map(|composed| (COMPOSED, composed))
+        .map(|composed| (COMPOSED_VARIABLES, composed))
         .into_iter()
         .collect();
     let environment = Environment {
