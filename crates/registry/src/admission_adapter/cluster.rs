@@ -13,7 +13,7 @@ use crate::location::ObjectLocation;
 use crate::registry::Registry;
 use crate::resource::Resource;
 use crate::target::Target;
-use crate::{conversion, json_patch, metadata, namespaces, read};
+use crate::{conversion, json_patch, metadata, names, namespaces, read};
 use watchet_admission::cluster::{
     Cluster, ClusterError, Equivalent, Freshness, GroupResource, Mapping, Mutation, MutationError,
     NamespaceState, ParamError, ParamQuery,
@@ -86,6 +86,10 @@ impl Cluster for Registry {
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Value>, ClusterError> {
+        // Plugins run before validation, so that a pod can refer to a name that no object can have.
+        if !names::path_segment_problems(name).is_empty() {
+            return Ok(None);
+        }
         let resource = self.preferred(resource)?;
         let target = Target {
             namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
@@ -102,8 +106,6 @@ impl Cluster for Registry {
         let found = match read::get(self, &target, options).await {
             Ok(object) => self.value_of(&target.resource, &object).map(Some),
             Err(error) if error.is_not_found() => Ok(None),
-            // No object can have the name. What refers to it has not been validated yet.
-            Err(ApiError::BadRequest(_)) => Ok(None),
             Err(error) => Err(error),
         };
         Ok(found?)
