@@ -326,7 +326,8 @@ fn ip_block(block: &Fields, at: &Path<'_>, causes: &mut Causes) {
         return causes.required(&at.member("cidr"), "");
     }
     causes.invalid_each(&at.member("cidr"), cidr, rules::cidr(cidr));
-    if rules::is_strict_subset(cidr, cidr).is_none() {
+    // A range with leading zeros or host bits has a cause, but its exceptions are compared nevertheless.
+    if !rules::is_cidr(cidr) {
         return;
     }
     let at = at.member("except");

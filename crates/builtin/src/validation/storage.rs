@@ -186,8 +186,8 @@ type Topology<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 /// Validates the topology terms of a class, which must differ.
 fn topologies(terms: &[Value], causes: &mut Causes) {
     let at = Path::Top("allowedTopologies");
-    // Upstream compares each term also with as many empty ones as there are terms.
-    let mut seen: Vec<Topology<'_>> = vec![Topology::new(); terms.len()];
+    // How often each term has occurred. Upstream allocates as many empty terms as there are, and compares with those too.
+    let mut seen = BTreeMap::from([(Topology::new(), terms.len())]);
     for (index, term) in objects(terms) {
         if causes.is_full() {
             return;
@@ -195,10 +195,11 @@ fn topologies(terms: &[Value], causes: &mut Causes) {
         let at = at.item(index);
         let at = at.member("matchLabelExpressions");
         let topology = topology(list(term, "matchLabelExpressions"), &at, causes);
-        for _ in seen.iter().filter(|other| **other == topology) {
+        let occurred = seen.entry(topology).or_default();
+        for _ in 0..(*occurred).min(Causes::MAX) {
             causes.duplicate(&at, "");
         }
-        seen.push(topology);
+        *occurred += 1;
     }
 }
 

@@ -214,7 +214,12 @@ pub(super) fn cidr(text: &str) -> Vec<String> {
     vec![problem.to_owned()]
 }
 
-/// Returns true if the range `inner` is a part of `outer`; `None` if one of them is invalid.
+/// Returns true for an address and the length of a prefix, with or without host bits.
+pub(super) fn is_cidr(text: &str) -> bool {
+    parse_cidr(text).is_some()
+}
+
+/// Returns true if the range `inner` is a proper part of `outer`; `None` if either is not a range.
 pub(super) fn is_strict_subset(inner: &str, outer: &str) -> Option<bool> {
     let ((outer, bits), (inner, inner_bits)) = (parse_cidr(outer)?, parse_cidr(inner)?);
     let bits = u32::from(bits);

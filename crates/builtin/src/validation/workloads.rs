@@ -1,5 +1,7 @@
 //! Validates the resources that create pods: the workloads of `apps`, and replication controllers.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::members::not_negative;
@@ -161,7 +163,7 @@ pub(super) fn count_or_share(fields: &Fields, member: &str, at: &Path<'_>, cause
 pub(super) fn percentage(fields: &Fields, member: &str) -> i64 {
     let digits = text(fields, member).strip_suffix('%');
     let digits = digits.filter(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()));
-    // More digits than a number has are a great percentage.
+    // A percentage that is too large for a number counts as the largest one.
     digits.map_or(0, |digits| digits.parse().unwrap_or(i64::MAX))
 }
 
@@ -337,16 +339,11 @@ pub(super) fn stateful_set(object_: &Fields, causes: &mut Causes) {
 /// Validates the pod template of a stateful set. The claims are the first volumes of its pods, although the template does
 /// not list them.
 fn template_with_claims(spec: &Fields, causes: &mut Causes) {
-    let claims = list(spec, "volumeClaimTemplates").iter();
-    let names = claims.map(|claim| claim["metadata"]["name"].as_str().unwrap_or_default());
+    let mut names = HashSet::new();
     let mut volumes: Vec<Value> = Vec::new();
-    let is_known = |volumes: &[Value], name: &str| {
-        volumes
-            .iter()
-            .any(|v| v["name"].as_str().unwrap_or_default() == name)
-    };
-    for name in names {
-        if !is_known(&volumes, name) {
+    for claim in list(spec, "volumeClaimTemplates") {
+        let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+        if names.insert(name) {
             let claim = json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
             volumes.push(claim);
         }
@@ -354,15 +351,12 @@ fn template_with_claims(spec: &Fields, causes: &mut Causes) {
     let mut whole = spec.clone();
     let pod = whole.get_mut("template").and_then(|t| t.get_mut("spec"));
     if let Some(pod) = pod.and_then(Value::as_object_mut) {
-        let of_claims = volumes.len();
-        for volume in list(pod, "volumes") {
-            let name = volume["name"].as_str().unwrap_or_default();
-            if !is_known(&volumes[..of_claims], name) {
-                volumes.push(volume.clone());
-            }
-        }
+        let others = list(pod, "volumes").iter();
+        let others =
+            others.filter(|volume| !names.contains(volume["name"].as_str().unwrap_or_default()));
+        volumes.extend(others.cloned());
         pod.insert("volumes".to_owned(), volumes.into());
-        // The controller sets them to other values.
+        // The controller overwrites both, so they are not validated.
         pod.remove("hostname");
         pod.remove("subdomain");
     }

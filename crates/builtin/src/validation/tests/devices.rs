@@ -1,10 +1,7 @@
 //! Tests of the validation of classes, claims and slices of devices.
 
+use super::messages::LABEL;
 use super::*;
-
-const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
-                     and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
-                     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 
 /// Checks the problems of a claim and of a template of such claims.
 #[track_caller]

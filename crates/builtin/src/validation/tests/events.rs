@@ -1,4 +1,4 @@
-//! Events of both groups.
+//! Tests of the validation of events, of the core group and of `events.k8s.io`.
 
 use super::messages::{QUALIFIED, check_members};
 use super::*;

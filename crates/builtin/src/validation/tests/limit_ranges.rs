@@ -1,4 +1,4 @@
-//! LimitRanges.
+//! Tests of the validation of LimitRanges.
 
 use super::messages::{QUALIFIED, check_below};
 use super::*;

@@ -1,4 +1,4 @@
-//! Messages that several tests expect, and a check of an object that has a name.
+//! Messages that several tests of validation expect, and a check of an object that has a name.
 
 use super::*;
 

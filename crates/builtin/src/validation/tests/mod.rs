@@ -1,4 +1,4 @@
-//! One case per rule: an object, or two versions of one, and their causes.
+//! Tests of validation: each case is an object, or an update of one, and its expected causes.
 
 mod cluster;
 mod devices;

@@ -1,4 +1,4 @@
-//! Network policies, ingresses and EndpointSlices.
+//! Tests of the validation of network policies, ingresses and EndpointSlices.
 
 use super::messages::{check_below, check_members};
 use super::*;

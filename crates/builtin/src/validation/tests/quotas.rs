@@ -1,4 +1,4 @@
-//! ResourceQuotas.
+//! Tests of the validation of ResourceQuotas.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Horizontal pod autoscalers.
+//! Tests of the validation of horizontal pod autoscalers.
 
 use super::messages::{check_below, check_members};
 use super::*;

@@ -1,4 +1,4 @@
-//! StorageClasses and persistent volumes.
+//! Tests of the validation of storage classes and persistent volumes.
 
 use super::messages::{LABEL_VALUE, check_below, check_members};
 use super::*;

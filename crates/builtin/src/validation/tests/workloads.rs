@@ -1,4 +1,4 @@
-//! Selectors of workloads, and disruption budgets.
+//! Tests of the validation of workloads and disruption budgets.
 
 use super::messages::{LABEL, LABEL_VALUE, check_members};
 use super::*;
