@@ -124,7 +124,7 @@ pub fn qualified_name_problems(text: &str) -> Vec<String> {
                 problems.push("prefix part must be non-empty".to_owned());
             } else {
                 let of_prefix = NameRule::Subdomain.problems(prefix, false);
-                // The unit in upstream's message is bytes for a prefix, and characters for a whole name.
+                // In this message upstream counts bytes; for DNS names it says characters.
                 let of_prefix = of_prefix
                     .iter()
                     .map(|p| p.replace("253 characters", "253 bytes"));

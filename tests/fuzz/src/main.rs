@@ -220,15 +220,16 @@ fn print_end(target: &Target, report: &Report) -> io::Result<()> {
 /// Prints the failures of a target with their inputs, so that the end of a log is enough to repeat them.
 fn print_failures(out: &mut impl Write, target: &Target, report: &Report) -> io::Result<()> {
     for (failure, path) in &report.failures {
-        let input = fs::read(path)?;
-        let start = input[..input.len().min(INPUT_SHOWN_MAX)].escape_ascii();
-        let rest = if input.len() > INPUT_SHOWN_MAX {
-            "..."
-        } else {
-            ""
-        };
         writeln!(out, "\n{}: {}", target.name, shown(failure))?;
-        writeln!(out, "    input of {} bytes: {start}{rest}", input.len())?;
+        match fs::read(path) {
+            Ok(input) => {
+                let start = input[..input.len().min(INPUT_SHOWN_MAX)].escape_ascii();
+                let is_whole = input.len() <= INPUT_SHOWN_MAX;
+                let rest = if is_whole { "" } else { "..." };
+                writeln!(out, "    input of {} bytes: {start}{rest}", input.len())?;
+            }
+            Err(error) => writeln!(out, "    the input cannot be read: {error}")?,
+        }
         let path = path.display();
         writeln!(out, "    scripts/fuzz --replay {} {path}", target.name)?;
     }

@@ -25,7 +25,9 @@ fn least(collection: &str) -> Value {
         }
         "jobs" => json!({"template": of(&pod)}),
         "certificatesigningrequests" => request("example.com/other"),
-        "resourceslices" => json!({"allNodes": true, "driver": "other", "pool": {"name": "p"}}),
+        "resourceslices" => {
+            json!({"allNodes": true, "driver": "other", "pool": {"name": "p", "resourceSliceCount": 1}})
+        }
         _ => return json!({}),
     };
     json!({ "spec": spec })
@@ -141,7 +143,7 @@ fn table() -> Vec<Row> {
         ),
         (
             "apis/resource.k8s.io/v1/resourceslices",
-            json!({"spec": {"nodeName": "n", "driver": "d", "pool": {"name": "p"}}}),
+            json!({"spec": {"nodeName": "n", "driver": "d", "pool": {"name": "p", "resourceSliceCount": 1}}}),
             none,
             &["spec.nodeName=n", "spec.driver=d"],
         ),

@@ -1,6 +1,5 @@
-//! Tests of validation: whether a kube-apiserver accepts an object, and which causes its error has. `verdicts.txt` has objects of
-//! built-in kinds with one mistake or several, which fuzzing has made of valid ones, and the recorded verdicts, which
-//! `scripts/test-kube-apiserver --record` writes.
+//! Compares validation with recorded responses of a kube-apiserver. Each line of `verdicts.txt` has a path, a status code, the causes
+//! and an object, which fuzzing has changed. `scripts/test-kube-apiserver --record` writes it.
 
 use std::fmt::Write as _;
 
@@ -72,21 +71,28 @@ fn verdicts() -> Vec<Verdict> {
         .collect()
 }
 
-/// Kube-apiserver 1.36 has given these verdicts.
+/// The responses were recorded from kube-apiserver 1.36.
 #[tokio::test]
 async fn verdicts_on_objects_equal_those_of_a_kube_apiserver() {
     let server = Server::start(&["--storage=memory"]).await;
     let client = JsonClient::new(&server.kubeconfig()).await;
     let mut differences = String::new();
-    for expected in verdicts() {
+    let verdicts = verdicts();
+    for code in [201, 400, 422] {
+        assert!(
+            verdicts.iter().any(|verdict| verdict.code == code),
+            "{code}"
+        );
+    }
+    for expected in verdicts {
         let actual = expected.of(&client).await;
         if (actual.code, &actual.causes) != (expected.code, &expected.causes) {
             let (object, path) = (&expected.object, &expected.path);
             writeln!(differences, "{path} {object}").expect("a string can be written");
-            for (who, verdict) in [("kube-apiserver", &expected), ("watchet", &actual)] {
+            for (server, verdict) in [("kube-apiserver", &expected), ("watchet", &actual)] {
                 writeln!(
                     differences,
-                    "  {who}: {} {:?}",
+                    "  {server}: {} {:?}",
                     verdict.code, verdict.causes
                 )
                 .expect("a string can be written");

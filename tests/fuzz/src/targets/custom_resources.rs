@@ -84,8 +84,8 @@ fn objects(server: &Server, [path, stored]: [&str; 2], object: &Value, patch: &V
     }
     let created = created.json();
     let name = escaped(created["metadata"]["name"].as_str().unwrap_or_default());
-    // Defaults of another version than the stored one can be members that reading the stored version removes again, so that
-    // each update in that version changes the object, in kube-apiserver too.
+    // The update uses the stored version. In another version a default can be pruned when the object is converted, so that each
+    // update changes the object; kube-apiserver does the same.
     let in_stored = format!("{stored}/{name}");
     let got = server.call("GET", &in_stored, &[], Vec::new());
     if got.code == 200 {

@@ -297,7 +297,7 @@ pub(super) fn etcd_values(input: &[u8]) {
         }
     }
     let read = STORED.with(|stored| stored.decrypted(value));
-    // AES-CBC has no checksum: of 256 values one has the padding of an encrypted one.
+    // AES-CBC is not authenticated: one of 256 random values has a valid padding, and is decrypted to something.
     let is_authenticated = !value.starts_with(b"k8s:enc:aescbc:");
     if let Some(read) = read.filter(|_| is_authenticated) {
         // No value of a corpus is encrypted with these keys.
