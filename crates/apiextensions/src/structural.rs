@@ -158,9 +158,6 @@ impl Check<'_> {
                 self.require(&path, "must not be empty for specified object fields")
             }
             (Level::Item, "") => self.require(&path, "must not be empty for specified array items"),
-            (_, _) if flag(schema, "x-kubernetes-int-or-string") => {
-                self.forbid(&path, "must be empty if x-kubernetes-int-or-string is true");
-            }
             (_, "object" | "array" | "string" | "integer" | "number" | "boolean") => {}
             (_, other) => {
                 let kinds = ["array", "boolean", "integer", "number", "object", "string"];

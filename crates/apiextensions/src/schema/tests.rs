@@ -236,6 +236,9 @@ fn violations_have_the_messages_of_upstream() {
     let either = json!({"x-kubernetes-int-or-string": true});
     check(either.clone(), json!(1), &[]);
     check(either.clone(), json!("1"), &[]);
+    // As in the definitions of volume snapshots. A type beside it has no effect.
+    let typed = json!({"type": "string", "x-kubernetes-int-or-string": true});
+    check(typed, json!(1), &[]);
     check(
         either,
         json!(true),
