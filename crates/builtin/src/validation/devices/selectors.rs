@@ -1,8 +1,8 @@
 //! Validates the CEL expressions that select devices. Schedulers evaluate them; here they are compiled only.
 
-use super::{ITEMS_MAX, limited};
 use std::sync::LazyLock;
 
+use super::{ITEMS_MAX, limited};
 use watchet_cel::{CompileError, Environment, Field, Program};
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
@@ -29,18 +29,25 @@ static DEVICE_FIELDS: LazyLock<[Field; 4]> = LazyLock::new(|| {
     })
 });
 
-/// The functions and macros that the compiler does not know: those of types, `cel.bind`, and macros with two variables.
-/// An expression that uses them is only parsed.
-const UNSUPPORTED: [&str; 9] = [
+/// The functions and macros that the compiler does not know: those of types and of optional values, `cel.bind`, `sortBy`, and macros
+/// with two variables. Of an expression that uses one, no problem is reported.
+const UNSUPPORTED: [&str; 16] = [
     "all",
     "bind",
+    "bool",
     "dyn",
     "exists",
     "existsOne",
+    "exists_one",
+    "optFlatMap",
+    "optMap",
+    "sortBy",
     "transformList",
     "transformMap",
     "transformMapEntry",
     "type",
+    "unwrap",
+    "unwrapOpt",
 ];
 
 /// The validation of the selectors of an object.

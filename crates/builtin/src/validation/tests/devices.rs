@@ -86,6 +86,7 @@ fn expressions_that_select_devices_are_compiled() {
         "device.attributes['a.example.com'].?version.orValue(semver('1.0.0')).isGreaterThan(semver('0.1.0'))",
         "device.capacity['a.example.com'].memory.compareTo(quantity('1Gi')) >= 0",
         "cel.bind(a, device.attributes['a.example.com'], a.b && a.c)",
+        "device.attributes['a.example.com'].?b.optMap(b, b == 1).orValue(false)",
         "device.attributes.all(domain, names, 'a' in names)",
         "type(dyn(device.attributes['a.example.com'].a)) == int",
         "[1].exists(device, device > 0) && has(device.attributes)",
