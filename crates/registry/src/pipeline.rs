@@ -17,7 +17,7 @@ use super::target::Target;
 use super::{conversion, metadata, preconditions, ratchet, scale};
 use watchet_admission::request::Operation;
 use watchet_api::{ResourceVersion, StatusCause, WriteOptions};
-use watchet_schema::{managed, memory_of};
+use watchet_schema::{KindType, managed, memory_of};
 
 /// The pipeline of one write.
 #[derive(Debug, Clone, Copy)]
@@ -315,9 +315,12 @@ impl<'a> Pipeline<'a> {
     /// Returns a stored built-in object with its quantities in canonical form, if that differs: a patch reads and writes
     /// them in that form, which is not a change by the client.
     fn canonical(&self, stored: &Value) -> Option<Value> {
-        let resource = &self.target.resource;
-        let kind = self.registry.kind_type(resource);
-        let kind = kind.filter(|_| resource.strategy.is_builtin())?;
+        if !self.target.resource.strategy.is_builtin() {
+            return None;
+        }
+        // The version of the request may have other members.
+        let text = |name: &str| stored[name].as_str().unwrap_or_default();
+        let kind = KindType::builtin(self.registry.types(), text("apiVersion"), text("kind"))?;
         let canonical = kind.conform(stored).value;
         (canonical != *stored).then_some(canonical)
     }

@@ -233,3 +233,20 @@ async fn an_object_is_stored_with_the_defaults_of_the_stored_version() {
     let updated = fixture.registry.update(&target, body, &options).await;
     assert_eq!(rv(&value(&updated.unwrap().0)), rv(&got));
 }
+
+/// The event is stored in the form of the core group. Of that form the members were missing that `events.k8s.io` calls otherwise,
+/// so that each of them counted as changed if another member was.
+#[tokio::test]
+async fn only_the_changed_member_of_an_event_is_immutable() {
+    let fixture = fixture().await;
+    let target = fixture.target_in("events.k8s.io", "v1", "events");
+    let event = json!({"metadata": {"name": "a"}, "eventTime": "2026-01-02T03:04:05.000000Z", "action": "A", "reason": "R",
+        "type": "Normal", "note": "n", "regarding": {"kind": "Pod", "name": "p", "namespace": "default"},
+        "reportingController": "c", "reportingInstance": "i"});
+    fixture.create_as("m", &target, event).await;
+    let patch = Patch::Merge(json!({"type": "Warning"}));
+    let patched = fixture.registry.patch(&target, &patch, &options("m")).await;
+    let causes = causes(patched.unwrap_err());
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    assert_eq!(causes[0].0, "type");
+}
