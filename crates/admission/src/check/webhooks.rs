@@ -142,7 +142,9 @@ fn check_url(problems: &mut Problems, field: &str, url: &str) {
     let authority = authority.split('/').next().unwrap_or_default();
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     let is_https = scheme.eq_ignore_ascii_case("https");
-    let is_parsed = before.parse::<http::Uri>().is_ok();
+    // Go escapes the spaces of a path.
+    let escaped = before.replace(' ', "%20");
+    let is_parsed = !authority.contains(' ') && escaped.parse::<http::Uri>().is_ok();
     if url.contains(|c: char| c.is_ascii_control()) || is_https && !host.is_empty() && !is_parsed {
         return problems.required(field, &format!("url must be a valid URL{FORM}"));
     }

@@ -352,11 +352,24 @@ fn rules(group: &Group, row: &Row) -> Rules {
             true => &["annotations"],
             false => Rules::DEFAULT.metadata_written_with_status,
         },
-        // The finalizer of definitions has no domain.
-        allows_unqualified_finalizers: is(("apiextensions.k8s.io", "customresourcedefinitions")),
+        allows_unqualified_finalizers: allows_unqualified_finalizers(group.name, row.plural),
         is_cache_required: has(RequiredCache),
         is_namespaces: is(("", "namespaces")),
     }
+}
+
+/// Returns true for the resources whose finalizers need no domain. The finalizer of definitions has none, and kube-apiserver
+/// does not validate the metadata of the others in this respect.
+fn allows_unqualified_finalizers(group: &str, plural: &str) -> bool {
+    matches!(
+        (group, plural),
+        ("apiextensions.k8s.io", "customresourcedefinitions")
+            | ("" | "events.k8s.io", "events")
+            | ("coordination.k8s.io", "leases")
+            | ("policy", "poddisruptionbudgets")
+            | ("node.k8s.io", "runtimeclasses")
+            | ("admissionregistration.k8s.io", _)
+    )
 }
 
 fn storage_prefix(group: &str, plural: &str, group_in_prefix: bool) -> String {

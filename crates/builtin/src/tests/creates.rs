@@ -272,6 +272,19 @@ async fn duplicate_owners_and_nulls_are_removed() {
     assert!(created["metadata"]["creationTimestamp"].is_string());
 }
 
+/// They are valid in kube-apiserver, and were rejected.
+#[tokio::test]
+async fn finalizers_of_leases_and_events_need_no_domain() {
+    let fixture = fixture().await;
+    for plural in ["leases", "events", "poddisruptionbudgets"] {
+        let object = json!({"metadata": {"name": "a", "finalizers": ["foo"]}});
+        fixture.create(plural, object).await;
+    }
+    let object = json!({"metadata": {"name": "a", "finalizers": ["foo"]}});
+    let rejected = fixture.try_create("configmaps", object).await;
+    assert_eq!(causes(rejected.unwrap_err())[0].0, "metadata.finalizers[0]");
+}
+
 #[tokio::test]
 async fn string_data_of_a_secret_is_stored_as_data() {
     let fixture = fixture().await;

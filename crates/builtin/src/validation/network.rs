@@ -60,7 +60,7 @@ fn ingress(spec: &Fields, causes: &mut Causes) {
             return;
         }
         let at = at_rules.item(index);
-        host(text(rule, "host"), &at.member("host"), causes);
+        rule_host(text(rule, "host"), &at.member("host"), causes);
         let Some(http) = object(rule, "http") else {
             continue;
         };
@@ -91,14 +91,19 @@ fn ingress(spec: &Fields, causes: &mut Causes) {
     }
 }
 
-/// Validates a host: empty (all hosts), a name, or a wildcard such as `*.example.com`.
-fn host(host: &str, at: &Path<'_>, causes: &mut Causes) {
-    if host.is_empty() {
+/// Validates the host of a rule; an empty one matches all hosts.
+fn rule_host(given: &str, at: &Path<'_>, causes: &mut Causes) {
+    if given.is_empty() {
         return;
     }
-    if rules::parse_ip(host).is_some() {
-        causes.invalid(at, host, "must be a DNS name, not an IP address");
+    if rules::parse_ip(given).is_some() {
+        causes.invalid(at, given, "must be a DNS name, not an IP address");
     }
+    host(given, at, causes);
+}
+
+/// Validates a host: a name, or a wildcard such as `*.example.com`.
+fn host(host: &str, at: &Path<'_>, causes: &mut Causes) {
     match host.strip_prefix("*.") {
         None => causes.invalid_each(at, host, rules::subdomain(host)),
         Some(domain) if rules::subdomain(domain).is_empty() => {}

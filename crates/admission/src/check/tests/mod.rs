@@ -180,6 +180,13 @@ fn invalid_webhooks_are_rejected() {
         let expect = format!("clientConfig.url: Invalid value: {value:?}: {why}");
         refused("/clientConfig/url", json!(url), &expect);
     }
+    let with_url = |url: &str| {
+        let kind = ConfigurationKind::Validating;
+        let hooks = json!({"webhooks": [hook()]});
+        changed(kind, hooks, "/webhooks/0/clientConfig/url", json!(url))
+    };
+    assert_eq!(with_url("https://a/ b"), [""; 0], "Go escapes the space");
+    assert_eq!(with_url("https://a b/").len(), 1);
     refused(
         "/reinvocationPolicy",
         json!("Always"),

@@ -80,6 +80,16 @@ fn an_ingress_has_a_backend_or_rules() {
         let object = json!({"spec": {"defaultBackend": backend}});
         check_below("ingresses", object, "spec.defaultBackend", &[expected]);
     }
+    // Only a rule must not have an IP, and only a rule can have an empty host.
+    let of_host = |host: &str| {
+        let backend = json!({"service": {"name": "s", "port": {"number": 1}}});
+        json!({"spec": {"defaultBackend": backend, "tls": [{"hosts": [host]}]}})
+    };
+    check_members("ingresses", of_host("1.2.3.4"), &[]);
+    let empty = "[0].hosts[0]: Invalid value: \"\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
+                 '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation \
+                 is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+    check_below("ingresses", of_host(""), "spec.tls", &[empty]);
 }
 
 #[test]
