@@ -20,12 +20,7 @@ pub(super) fn selector_problems(attributes: &ResourceAttributes) -> Vec<StatusCa
     if let Some(selector) = &attributes.field_selector {
         let at = at.member("fieldSelector");
         let requirements = selector.requirements.as_deref().unwrap_or_default();
-        form(
-            selector.raw_selector.as_deref(),
-            requirements,
-            &at,
-            &mut causes,
-        );
+        check_exclusive(&selector.raw_selector, requirements, &at, &mut causes);
         let at = at.member("requirements");
         for (index, requirement) in requirements.iter().enumerate() {
             let at = at.item(index);
@@ -33,37 +28,40 @@ pub(super) fn selector_problems(attributes: &ResourceAttributes) -> Vec<StatusCa
                 causes.required(&at.member("key"), "must be specified");
             }
             let values = requirement.values.as_deref().unwrap_or_default();
-            values_of(&requirement.operator, values, &at, &mut causes);
+            check_values(&requirement.operator, values, &at, &mut causes);
         }
     }
     if let Some(selector) = &attributes.label_selector {
         let at = at.member("labelSelector");
         let requirements = selector.requirements.as_deref().unwrap_or_default();
-        form(
-            selector.raw_selector.as_deref(),
-            requirements,
-            &at,
-            &mut causes,
-        );
+        check_exclusive(&selector.raw_selector, requirements, &at, &mut causes);
         let at = at.member("requirements");
         for (index, requirement) in requirements.iter().enumerate() {
-            let at = at.item(index);
-            let values = requirement.values.as_deref().unwrap_or_default();
-            values_of(&requirement.operator, values, &at, &mut causes);
-            let key = &requirement.key;
-            causes.invalid_each(&at.member("key"), key, qualified_name_problems(key));
-            let at = at.member("values");
-            for (index, value) in values.iter().enumerate() {
-                causes.invalid_each(&at.item(index), value, label_value_problems(value));
-            }
+            label_requirement(requirement, &at.item(index), &mut causes);
         }
     }
     causes.into_vec()
 }
 
+fn label_requirement(requirement: &LabelSelectorRequirement, at: &Path<'_>, causes: &mut Causes) {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    check_values(&requirement.operator, values, at, causes);
+    let key = &requirement.key;
+    causes.invalid_each(&at.member("key"), key, qualified_name_problems(key));
+    let at = at.member("values");
+    for (index, value) in values.iter().enumerate() {
+        causes.invalid_each(&at.item(index), value, label_value_problems(value));
+    }
+}
+
 /// Checks that a selector has either a text or requirements.
-fn form<T>(text: Option<&str>, requirements: &[T], at: &Path<'_>, causes: &mut Causes) {
-    let text = text.unwrap_or_default();
+fn check_exclusive<T>(
+    text: &Option<String>,
+    requirements: &[T],
+    at: &Path<'_>,
+    causes: &mut Causes,
+) {
+    let text = text.as_deref().unwrap_or_default();
     match (text.is_empty(), requirements.is_empty()) {
         (false, false) => {
             let why = "may not specified at the same time as requirements";
@@ -78,7 +76,7 @@ fn form<T>(text: Option<&str>, requirements: &[T], at: &Path<'_>, causes: &mut C
 }
 
 /// Checks that a requirement has the values that its operator needs.
-fn values_of(operator: &str, values: &[String], at: &Path<'_>, causes: &mut Causes) {
+fn check_values(operator: &str, values: &[String], at: &Path<'_>, causes: &mut Causes) {
     let at = at.member("values");
     match operator {
         "In" | "NotIn" if values.is_empty() => {

@@ -2,6 +2,14 @@
 
 use super::*;
 
+/// Asserts that there is one cause, which begins with this text below `spec`.
+#[track_caller]
+fn assert_one(causes: &[String], expect: &str) {
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    let begins = causes[0].starts_with(&format!("spec.{expect}"));
+    assert!(begins, "{causes:?} for {expect}");
+}
+
 fn refused_policy(at: &str, value: Value, expect: &str) {
     let policy = json!({"metadata": {"name": "p"}, "spec": {
         "matchConstraints": {"resourceRules": [hook()["rules"][0]]},
@@ -13,11 +21,7 @@ fn refused_policy(at: &str, value: Value, expect: &str) {
         &format!("/spec{at}"),
         value,
     );
-    assert_eq!(causes.len(), 1, "{causes:?}");
-    assert!(
-        causes[0].starts_with(&format!("spec.{expect}")),
-        "{causes:?} for {expect}"
-    );
+    assert_one(&causes, expect);
 }
 
 #[test]
@@ -192,11 +196,7 @@ fn refused_binding(at: &str, value: Value, expect: &str) {
         &format!("/spec{at}"),
         value,
     );
-    assert_eq!(causes.len(), 1, "{causes:?}");
-    assert!(
-        causes[0].starts_with(&format!("spec.{expect}")),
-        "{causes:?} for {expect}"
-    );
+    assert_one(&causes, expect);
 }
 
 #[test]

@@ -5,13 +5,12 @@ use std::collections::{HashMap, HashSet};
 use super::super::members::{objects, one_of, required_one_of};
 use super::super::text as rules;
 use super::selectors::Selectors;
-use super::{ITEMS_MAX, configuration, limited, limited_list, qualified_name, unique};
+use super::{EFFECTS, ITEMS_MAX, configuration, limited, limited_list, qualified_name, unique};
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
 use watchet_registry::fields::{Fields, is_unset, list, number, object, text};
 
 const ALTERNATIVES_MAX: usize = 8;
-const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
 /// The names of the requests of a claim, with those of their subrequests.
 type RequestNames<'a> = HashMap<&'a str, HashSet<&'a str>>;

@@ -22,13 +22,15 @@ use watchet_registry::fields::{Fields, list, object, text};
 
 /// The maximum number of requests, constraints, configurations and selectors.
 const ITEMS_MAX: usize = 32;
+/// The effects of taints of devices.
+const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 const DRIVER_NAME_BYTES_MAX: usize = 63;
 /// The maximum length of the name of an attribute without its domain.
 const IDENTIFIER_BYTES_MAX: usize = 32;
 /// The maximum size of the parameters of a driver, as JSON.
 const PARAMETERS_BYTES_MAX: usize = 10 << 10;
 
-/// Validates the parameters of a driver, which are not interpreted.
+/// Validates the opaque parameters of a driver.
 fn configuration(config: &Fields, at: &Path<'_>, causes: &mut Causes) {
     let at = at.member("opaque");
     let Some(opaque) = object(config, "opaque") else {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::members::{objects, required_one_of};
 use super::super::scheduling::node_selector;
 use super::super::text as rules;
-use super::{driver_name, limited, limited_list, qualified_name, unique};
+use super::{EFFECTS, driver_name, limited, limited_list, qualified_name, unique};
 use watchet_registry::Causes;
 use watchet_registry::field_path::Path;
 use watchet_registry::fields::{Fields, flag, list, number, object, text};
@@ -245,7 +245,6 @@ fn attribute(attribute: &Fields, at: &Path<'_>, causes: &mut Causes) {
 }
 
 fn taint(taint: &Fields, at: &Path<'_>, causes: &mut Causes) {
-    const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
     let key = text(taint, "key");
     causes.invalid_each(&at.member("key"), key, rules::qualified(key));
     let value = text(taint, "value");
