@@ -114,6 +114,7 @@ pub(super) fn claim_spec(owner: &Fields, at: &Path<'_>, causes: &mut Causes) {
         selectors::selector(selector, &at.member("selector"), causes);
     }
     let at_resources = at.member("resources");
+    // Upstream's path, without `requests`.
     let at_storage = at_resources.key("storage");
     let requests = object(spec, "resources").and_then(|resources| object(resources, "requests"));
     match requests.filter(|requests| requests.contains_key("storage")) {

@@ -12,7 +12,7 @@ use watchet_registry::fields::{Fields, is_unset, number, object, text};
 const NAME_BYTES_MAX: usize = 128;
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// The members that an update through `events.k8s.io` does not change.
+/// The members that an update through `events.k8s.io` must not change.
 const IMMUTABLE_MEMBERS: [&str; 11] = [
     "involvedObject",
     "reason",
@@ -29,7 +29,7 @@ const IMMUTABLE_MEMBERS: [&str; 11] = [
 
 /// Validates an event that a client creates in the group `group`; the core group permits more.
 pub(super) fn new(group: &str, event: &Fields, causes: &mut Causes) {
-    any(group, event, causes);
+    check_common(group, event, causes);
     if group.is_empty() {
         return;
     }
@@ -60,7 +60,7 @@ pub(super) fn new(group: &str, event: &Fields, causes: &mut Causes) {
 
 /// Validates the update of an event in the group `group`.
 pub(super) fn update(group: &str, old: &Fields, new: &Fields, causes: &mut Causes) {
-    any(group, new, causes);
+    check_common(group, new, causes);
     if group.is_empty() {
         return;
     }
@@ -82,7 +82,7 @@ pub(super) fn update(group: &str, old: &Fields, new: &Fields, causes: &mut Cause
     }
 }
 
-/// Returns the time of an event in microseconds; more precise times are equal.
+/// Returns `eventTime` in microseconds, so that equal instants in different notations are equal.
 fn micros(event: &Fields) -> Option<i64> {
     let time: jiff::Timestamp = text(event, "eventTime").parse().ok()?;
     Some(time.as_microsecond())
@@ -102,7 +102,7 @@ fn series(event: &Fields, causes: &mut Causes) {
 }
 
 /// Validates the rules of both groups. An event with an `eventTime` is of the newer form, which has more required fields.
-fn any(group: &str, event: &Fields, causes: &mut Causes) {
+fn check_common(group: &str, event: &Fields, causes: &mut Causes) {
     let at = Path::Top("involvedObject");
     let own = object(event, "metadata").map_or("", |metadata| text(metadata, "namespace"));
     let about = object(event, "involvedObject").map_or("", |about| text(about, "namespace"));
@@ -118,11 +118,11 @@ fn any(group: &str, event: &Fields, causes: &mut Causes) {
         causes.invalid(&at.member("namespace"), about, why);
     }
     if is_newer {
-        newer(group, event, causes);
+        check_event_time_form(group, event, causes);
     }
 }
 
-fn newer(group: &str, event: &Fields, causes: &mut Causes) {
+fn check_event_time_form(group: &str, event: &Fields, causes: &mut Causes) {
     let at = Path::Top(match group {
         "" => "reportingComponent",
         _ => "reportingController",

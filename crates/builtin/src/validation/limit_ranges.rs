@@ -114,6 +114,7 @@ fn names<'l>(
         |member: &&str| object(limit, member).is_some_and(|m| m.contains_key("storage"));
     if kind == "PersistentVolumeClaim" && !["min", "max"].iter().any(has_storage) {
         let why = "either minimum or maximum storage value is required, but neither was provided";
+        // Upstream's path.
         causes.required(&at.member("limits"), why);
     }
     let member = "maxLimitRequestRatio";
